@@ -76,17 +76,17 @@ OTHER = {
     "a codec of all elements before one": {"filters": [DELTA]},
 }
 # Codecs that decode each element by itself, which this package reads from zarr 3.3 on.
-ELEMENT_CODECS = {
-    "element codec": {"filters": [AS_TYPE]},
-    "element codec behind a transpose": {"filters": [TRANSPOSED, AS_TYPE]},
-    "shard of element codecs": {"serializer": sharding((2, 3), [AS_TYPE, *documents.BIG])},
+ELEMENTWISE_CODECS = {
+    "elementwise codec": {"filters": [AS_TYPE]},
+    "elementwise codec behind a transpose": {"filters": [TRANSPOSED, AS_TYPE]},
+    "shard of elementwise codecs": {"serializer": sharding((2, 3), [AS_TYPE, *documents.BIG])},
     "format 2 with filters of elements": {
         "zarr_format": 2,
         "filters": [AsType("<f8", "<i4"), BitRound(52)],
     },
 }
 if not HAS_FUSED_PIPELINE:
-    OTHER |= ELEMENT_CODECS
+    OTHER |= ELEMENTWISE_CODECS
 VALUES = numbers((7, 9), "i4")
 
 
@@ -133,10 +133,10 @@ def test_uncompressed_arrays_of_format_2_have_the_pipeline_of_this_package(tmp_p
 
 @pytest.mark.newest
 @pytest.mark.skipif(not HAS_FUSED_PIPELINE, reason="from zarr 3.3 on")
-@pytest.mark.parametrize("chain", ELEMENT_CODECS)
+@pytest.mark.parametrize("chain", ELEMENTWISE_CODECS)
 def test_codecs_that_decode_each_element_have_the_pipeline_of_this_package(chain, tmp_path):
     """With zarr's own codecs, so that equality and pickles are as before."""
-    array = created(LocalStore(tmp_path), **ELEMENT_CODECS[chain])
+    array = created(LocalStore(tmp_path), **ELEMENTWISE_CODECS[chain])
     for found in array, zarr.open_array(tmp_path), pickle.loads(pickle.dumps(array)):  # noqa: S301
         assert type(pipeline_of(found)) is BatchedBytesPipeline
         with zarr.config.set(PIPELINE_OF_ZARR):
@@ -155,7 +155,7 @@ def test_codecs_of_derived_classes_are_left_to_zarr():
 
 def test_codecs_of_numcodecs_are_left_to_zarr_if_another_class_has_their_name(monkeypatch):
     monkeypatch.setitem(codec_registry, "astype", OwnFilter)
-    (chain, *_) = ELEMENT_CODECS.values()
+    (chain, *_) = ELEMENTWISE_CODECS.values()
     assert type(pipeline_of(created(**chain))) is BatchedCodecPipeline
 
 

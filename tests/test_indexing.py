@@ -31,7 +31,7 @@ def test_a_row_is_one_range_of_its_bytes():
     (part,) = plan.inner_selections()
     starts, stops = plan.slab_planner_of(
         part.axis_selections, 0
-    ).single_slab.ranges.starts_and_stops()
+    ).slab_of_all_ranges.ranges.starts_and_stops()
     assert part.offset_in_inner_chunk == 5 * 8  # from which on the ranges are counted
     assert (starts.tolist(), stops.tolist()) == ([0], [5 * 8])
 
@@ -57,7 +57,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     assert start == selected[0]
     selected -= start
     apart = np.flatnonzero(np.diff(selected) - 1 > gap)
-    starts, stops = slabs.single_slab.ranges.starts_and_stops()
+    starts, stops = slabs.slab_of_all_ranges.ranges.starts_and_stops()
     count, nbytes, every = starts.size, int((stops - starts).sum()), 4 * prod(shape)
     assert starts.tolist() == [selected[0], *selected[apart + 1]]
     assert stops.tolist() == [*(selected[apart] + 1), selected[-1] + 1]

@@ -173,7 +173,9 @@ def test_the_preallocate_command_makes_the_chunks_of_every_array(tmp_path):
     zarr.create_array(tmp_path / "old", shape=9, **options, zarr_format=2)
     write(tmp_path / "unopened", {key: value for key, value in ARRAY.items() if key != "codecs"})
     write(tmp_path / "wrong", "{")
-    found = preallocating.preallocate_store(str(tmp_path), any_size=False, progress=told.append)
+    found = preallocating.preallocate_arrays_or_list_refused(
+        str(tmp_path), any_size=False, progress=told.append
+    )
     assert (found.chunks, found.made) == (5, 0)
     shown = [(progress.path, progress.chunks_done, progress.chunks) for progress in told]
     assert shown[1:3] == [("deep/plain", 2, 2), ("plain", 1, 3)]

@@ -1,9 +1,9 @@
 """Chains of codecs that store chunks uncompressed, and how they store them.
 
 A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
-any number of `transpose` and of element codecs and then `bytes` or `endian`, or shards with such a
-chain inside. Element codecs, such as `scale_offset`, change each element by itself: chunks with
-them are read in part, and zarr writes them.
+any number of `transpose` and of elementwise codecs and then `bytes` or `endian`, or shards with
+such a chain inside. Elementwise codecs, such as `scale_offset`, change each element by itself:
+chunks with them are read in part, and zarr writes them.
 
 An array of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the
 filters and the compressor. The chain is uncompressed if there is no compressor, and all filters
@@ -22,15 +22,15 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.codec import SAME_BYTES_CLASSES, BytesCodec
 from zarr_bytes.errors import StoreError
-from zarr_bytes.layout.element_codecs import ElementCodecs, why_filters_need_whole_chunks
+from zarr_bytes.layout.elementwise_codecs import ElementwiseCodecs, why_filters_need_whole_chunks
 from zarr_bytes.layout.write_order import WRITE_ORDERS
 from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.zarr_versions import (
     chunk_spec_if_regular,
-    codecs_of,
+    codecs_or_empty_if_unknown,
     endian_of,
-    is_element_codec,
-    is_element_filter,
+    is_elementwise_codec,
+    is_elementwise_filter,
     is_format_2_codec,
     write_order_of,
     zarr_refuses_shard,
@@ -71,15 +71,15 @@ def _with_own_bytes_codec(codec: Codec) -> Codec:
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
     """Whether a chain stores plain elements, so that this package reads them by itself.
 
-    It writes them, too, if there are no `element_codecs_of` the chain.
+    It writes them, too, if there are no `elementwise_codecs_of` the chain.
 
-    Such chains are any number of `transpose` and element codecs and then `bytes` or `endian`, or
-    shards with such a chain inside, whose index is stored by `bytes`; and the codec of format 2
+    Such chains are any number of `transpose` and elementwise codecs and then `bytes` or `endian`,
+    or shards with such a chain inside, whose index is stored by `bytes`; and the codec of format 2
     without a compressor, and with such filters alone. False for shards in shards.
     """
     if len(codecs) == 1 and is_format_2_codec(codecs[0]):
         return not any(iter_codecs_unsupported_by_themselves(codecs))
-    if not codecs or not all(map(_is_transpose_or_element_codec, codecs[:-1])):
+    if not codecs or not all(map(_is_transpose_or_elementwise_codec, codecs[:-1])):
         return False
     last = codecs[-1]
     if type(last) is ShardingCodec:
@@ -90,8 +90,8 @@ def is_uncompressed(codecs: Sequence[Codec]) -> bool:
     return type(last) in SAME_BYTES_CLASSES
 
 
-def _is_transpose_or_element_codec(codec: Codec) -> bool:
-    return type(codec) is TransposeCodec or is_element_codec(codec)
+def _is_transpose_or_elementwise_codec(codec: Codec) -> bool:
+    return type(codec) is TransposeCodec or is_elementwise_codec(codec)
 
 
 def _has_uncompressed_index(codec: ShardingCodec) -> bool:
@@ -104,17 +104,19 @@ def _has_uncompressed_index(codec: ShardingCodec) -> bool:
     )
 
 
-def why_shard_is_not_divisible(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
+def why_inner_chunks_do_not_divide_shard(
+    uncompressed_codecs: Sequence[Codec], shard_spec: ArraySpec
+) -> str | None:
     """Why inner chunks do not divide a shard evenly; None if they do, or if there are no shards.
 
     This package neither reads nor writes shards that they do not divide. The chain is one that
     `is_uncompressed`, and `shard_spec` is that of a shard before any `transpose`, as zarr gives it
     to a pipeline.
     """
-    last = codecs[-1]
+    last = uncompressed_codecs[-1]
     if not isinstance(last, ShardingCodec):
         return None
-    shard_shape = _spec_before_last_codec(codecs, shard_spec).shape
+    shard_shape = _spec_before_last_codec(uncompressed_codecs, shard_spec).shape
     for axis, (length, inner_length) in enumerate(zip(shard_shape, last.chunk_shape, strict=False)):
         if length % inner_length:
             return (
@@ -125,25 +127,29 @@ def why_shard_is_not_divisible(codecs: Sequence[Codec], shard_spec: ArraySpec) -
     return None
 
 
-def why_chunks_are_read_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
+def why_uncompressed_chunks_are_read_by_zarr(
+    uncompressed_codecs: Sequence[Codec], spec: ArraySpec
+) -> str | None:
     """Why zarr reads chunks or shards of this spec, though their chain `is_uncompressed`.
 
     None if this package reads them. A clause for a message.
     """
-    if filters := element_codecs_of(codecs).filters:
+    if filters := elementwise_codecs_of(uncompressed_codecs).filters:
         return why_filters_need_whole_chunks(filters, spec)
-    return why_shard_is_not_divisible(codecs, spec)
+    return why_inner_chunks_do_not_divide_shard(uncompressed_codecs, spec)
 
 
-def why_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
+def why_neither_reads_shard(
+    uncompressed_codecs: Sequence[Codec], shard_spec: ArraySpec
+) -> str | None:
     """Why neither this package nor zarr reads a shard; None if at least one of them does."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
     # that do not divide the shard, and what it writes there is lost.
-    reason = why_shard_is_not_divisible(codecs, shard_spec)
+    reason = why_inner_chunks_do_not_divide_shard(uncompressed_codecs, shard_spec)
     if reason is None:
         return None
-    spec_in_order_of_shard = _spec_before_last_codec(codecs, shard_spec)
-    return reason if zarr_refuses_shard(codecs[-1], spec_in_order_of_shard) else None
+    spec_in_order_of_shard = _spec_before_last_codec(uncompressed_codecs, shard_spec)
+    return reason if zarr_refuses_shard(uncompressed_codecs[-1], spec_in_order_of_shard) else None
 
 
 def _spec_before_last_codec(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
@@ -168,7 +174,7 @@ def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
 
     The message names the first codec that keeps the chain from being one.
     """
-    codecs = codecs_of(array.metadata)
+    codecs = codecs_or_empty_if_unknown(array.metadata)
     if not is_uncompressed(codecs):
         # Where every codec is known by itself, it is shards in shards, or their index.
         names = [
@@ -193,20 +199,20 @@ class CodecsAndChunkSpec(NamedTuple):
 def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndChunkSpec:
     """The codecs and the chunk spec of an array whose chunks have its elements; else a StoreError.
 
-    Its chain `is_uncompressed`, and has no element codecs. Also a StoreError for chunks of several
-    shapes, and for shards that inner chunks do not divide.
+    Its chain `is_uncompressed`, and has no elementwise codecs. Also a StoreError for chunks of
+    several shapes, and for shards that inner chunks do not divide.
     """
     codecs = uncompressed_codecs_or_raise(array)
-    if (element_codec := first_element_codec_or_none(codecs)) is not None:
+    if (codec := first_elementwise_codec_or_none(codecs)) is not None:
         raise StoreError(
-            f"chunks go through the codec {codec_name_or_class_name(element_codec)}, which stores"
+            f"chunks go through the codec {codec_name_or_class_name(codec)}, which stores"
             " other elements than those of the array: permitted are transposes and bytes alone"
             " (compressors=None, filters=None), or shards of them"
         )
     spec = chunk_spec_if_regular(array.metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    if reason := why_shard_is_not_divisible(codecs, spec):
+    if reason := why_inner_chunks_do_not_divide_shard(codecs, spec):
         raise StoreError(reason)
     return CodecsAndChunkSpec(codecs, spec)
 
@@ -218,29 +224,31 @@ def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[A
     """
     for codec in codecs:
         if is_format_2_codec(codec):
-            yield from (one for one in codec.filters or () if not is_element_filter(one))
+            yield from (one for one in codec.filters or () if not is_elementwise_filter(one))
             if codec.compressor is not None:
                 yield codec.compressor
         elif type(codec) is ShardingCodec:
             yield from iter_codecs_unsupported_by_themselves(codec.codecs)
-        elif type(codec) not in SAME_BYTES_CLASSES and not _is_transpose_or_element_codec(codec):
+        elif type(codec) not in SAME_BYTES_CLASSES and not _is_transpose_or_elementwise_codec(
+            codec
+        ):
             yield codec
 
 
-def element_codecs_of(codecs: Sequence[Codec]) -> ElementCodecs:
-    """The element codecs of a chain that `is_uncompressed`."""
-    last = codecs[-1]
+def elementwise_codecs_of(uncompressed_codecs: Sequence[Codec]) -> ElementwiseCodecs:
+    """The elementwise codecs of a chain that `is_uncompressed`."""
+    last = uncompressed_codecs[-1]
     if is_format_2_codec(last):
-        return ElementCodecs(filters=tuple(last.filters or ()))
-    before_last = tuple(filter(is_element_codec, codecs[:-1]))
+        return ElementwiseCodecs(filters=tuple(last.filters or ()))
+    before_last = tuple(filter(is_elementwise_codec, uncompressed_codecs[:-1]))
     if isinstance(last, ShardingCodec):
-        return ElementCodecs(before_last, tuple(filter(is_element_codec, last.codecs)))
-    return ElementCodecs(in_chunks=before_last)
+        return ElementwiseCodecs(before_last, tuple(filter(is_elementwise_codec, last.codecs)))
+    return ElementwiseCodecs(in_chunks=before_last)
 
 
-def first_element_codec_or_none(codecs: Sequence[Codec]) -> Any:
-    """The first element codec, or filter of format 2, of a chain that `is_uncompressed`."""
-    return next(chain.from_iterable(element_codecs_of(codecs)), None)
+def first_elementwise_codec_or_none(uncompressed_codecs: Sequence[Codec]) -> Any:
+    """The first elementwise codec, or filter of format 2, of a chain that `is_uncompressed`."""
+    return next(chain.from_iterable(elementwise_codecs_of(uncompressed_codecs)), None)
 
 
 def encoding_of_uncompressed(
@@ -252,18 +260,21 @@ def encoding_of_uncompressed(
     """
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
-    element_codecs = element_codecs_of(uncompressed_codecs)
+    elementwise_codecs = elementwise_codecs_of(uncompressed_codecs)
     last = uncompressed_codecs[-1]
     if is_format_2_codec(last):
-        return ChunkEncoding(None, limits=limits, is_format_2=True, element_codecs=element_codecs)
-    # Transposes move elements, and element codecs change them: the one does not know of the other.
+        return ChunkEncoding(
+            None, limits=limits, is_format_2=True, elementwise_codecs=elementwise_codecs
+        )
+    # Transposes move elements, and elementwise codecs change them: the one does not know of the
+    # other.
     transposes = _transposes_in(uncompressed_codecs)
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(
             endian_of(cast("BytesCodec", last)),
             _composed_order_unless_identity(transposes),
             limits=limits,
-            element_codecs=element_codecs,
+            elementwise_codecs=elementwise_codecs,
         )
     # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
     axes = range(len(last.chunk_shape))
@@ -280,7 +291,7 @@ def encoding_of_uncompressed(
     )
     endian = endian_of(cast("BytesCodec", last.codecs[-1]))
     order = _composed_order_unless_identity([*transposes, *_transposes_in(last.codecs)])
-    return ChunkEncoding(endian, order, sharding, limits, element_codecs=element_codecs)
+    return ChunkEncoding(endian, order, sharding, limits, elementwise_codecs=elementwise_codecs)
 
 
 def _transposes_in(codecs: Iterable[Codec]) -> list[TransposeCodec]:

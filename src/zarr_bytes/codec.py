@@ -297,11 +297,11 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
-        from zarr_bytes.read import prepare_codec_read, read_sync
+        from zarr_bytes.read import prepare_codec_read, read_or_fill_sync
 
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
-        is_there = read_sync(projection, out, cpu.buffer_prototype, self._plans)
+        is_there = read_or_fill_sync(projection, out, cpu.buffer_prototype, self._plans)
         if not is_there:
             return None
         return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec.prototype)

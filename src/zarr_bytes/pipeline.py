@@ -22,8 +22,8 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
-    why_chunks_are_read_by_zarr,
     why_neither_reads_shard,
+    why_uncompressed_chunks_are_read_by_zarr,
     with_own_bytes_codecs,
 )
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable
@@ -229,7 +229,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """
         items = list(batch_info)
         batch = None
-        if not any(self.encoding.element_codecs):
+        if not any(self.encoding.elementwise_codecs):
             batch = self._projections_unless_left_to_zarr(items)
         if batch is None:
             await super().write(items, value, drop_axes)
@@ -277,8 +277,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         if not (isinstance(store_path_of_first, StorePath) and has_cpu_buffers):
             return None
         # Of filters, specs differ in their shapes alone.
-        has_filters = bool(self.encoding.element_codecs.filters)
-        if has_filters and why_chunks_are_read_by_zarr((self.array_bytes_codec,), spec_of_first):
+        has_filters = bool(self.encoding.elementwise_codecs.filters)
+        if has_filters and why_uncompressed_chunks_are_read_by_zarr(
+            (self.array_bytes_codec,), spec_of_first
+        ):
             return None
         from zarr_bytes.read import ChunkProjection
 

@@ -1,6 +1,7 @@
 """The engine that reads: selections of chunks and shards, straight into the result.
 
-Every object is read in four steps, by `Reader.read_object`, or in a file by `Reader.read_files`:
+Every object is read in four steps, by `Reader.read_object_or_fill`, or in a file by
+`Reader.read_files_or_fill`:
 
 1. plan: which bytes hold the selected elements, by `PlanCache.plan_of`;
 2. locate: where the inner chunks are, by the index of the object, which of a chunk is a constant;
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -69,6 +70,10 @@ UNKNOWN_COUNT: Final = 2**31
 """Number of objects of a read where zarr's own pipeline calls once for each."""
 
 
+ChunkExists: TypeAlias = bool
+"""Whether the store has the chunk. A missing one has been read all the same: as the fill value."""
+
+
 class ChunkProjection(NamedTuple):
     """One chunk of a read or a write, as zarr divides the selection of the array by chunk."""
 
@@ -89,7 +94,7 @@ async def read_batch(
     index_cache: IndexCache | None = None,
     *,
     is_whole_batch: bool = True,
-) -> list[bool]:
+) -> list[ChunkExists]:
     """Read selections of chunks of one store into `out`.
 
     Runs on the event loop. Small reads of local files are done there; larger ones, and files that
@@ -114,7 +119,7 @@ async def read_batch(
 
     Returns
     -------
-    list of bool
+    list of ChunkExists
         For each chunk, whether it exists. A missing one is read as the fill value.
     """
     target = out
@@ -127,25 +132,25 @@ async def read_batch(
             batch, driver, prototype, index_cache, is_whole_batch=is_whole_batch
         )
         pairs = zip(batch, transports, strict=True)
-        return await map_concurrently(lambda pair: reader.read_object(*pair), pairs)
+        return await map_concurrently(lambda pair: reader.read_object_or_fill(*pair), pairs)
     root = driver.files_root
     nbytes = out.nbytes
     limits = batch[0].layout.limits
-    exists: list[bool] = []
+    exists: list[ChunkExists] = []
     if nbytes <= max(
         limits.inline_nbytes, len(batch) * limits.inline_average_chunk_nbytes
     ) and known_stores.may_read_inline(root):
         try:
-            for is_there in reader.read_files(batch, may_block=False):
+            for is_there in reader.read_files_or_fill(batch, may_block=False):
                 exists.append(is_there)
                 if not len(exists) % limits.chunks_between_yields:
                     await asyncio.sleep(0)
         except BlockingIOError:  # a thread reads this chunk again, and all after it
             pass
     if rest := batch[len(exists) :]:
-        is_small = nbytes <= limits.single_thread_nbytes and not reader.has_many_bytes
-        threads = threads_for_files(root, len(rest), is_small=is_small)
-        exists += await map_in_threads(reader.read_files, rest, threads)
+        is_small_in_total = nbytes <= limits.single_thread_nbytes and not reader.has_many_bytes
+        threads = threads_for_files(root, len(rest), is_small_in_total=is_small_in_total)
+        exists += await map_in_threads(reader.read_files_or_fill, rest, threads)
     if target is not out:
         out[...] = target
     if counters.active_counters:
@@ -198,9 +203,9 @@ def kept_index_of(
     return index_cache.get(store_path, layout.index_nbytes)
 
 
-def read_sync(
+def read_or_fill_sync(
     projection: ChunkProjection, out: Array, prototype: BufferPrototype, plans: PlanCache
-) -> bool:
+) -> ChunkExists:
     """Read one chunk in the calling thread, through the `get_sync` of a store that has no files.
 
     Returns False if the chunk is missing, after `out` is filled with the fill value.
@@ -210,8 +215,8 @@ def read_sync(
     reader = Reader(out, (), driver, plans)
     if not driver.files_root:
         transport = StoreTransport(store_path, projection.layout, driver, prototype, is_sync=True)
-        return run_coroutine_that_never_waits(reader.read_object(projection, transport))
-    (is_there,) = reader.read_files([projection])
+        return run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
+    (is_there,) = reader.read_files_or_fill([projection])
     counters.count(driver.files_root, chunks=1, opens=int(is_there))
     return is_there
 
@@ -249,14 +254,14 @@ def prepare_codec_read(
     return CodecRead(projection, out, selection_of_out)
 
 
-def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
+def threads_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
     """Number of threads for `count` files.
 
-    As many as cores for local files, and one if the work `is_small`. Elsewhere as many as requests,
-    since threads wait there.
+    As many as cores for local files, and one if the work `is_small_in_total`. Elsewhere as many as
+    requests, since threads wait there.
     """
     if known_stores.is_known_as_local(root):
-        return 1 if is_small else min(max_codec_pipeline_workers(), count)
+        return 1 if is_small_in_total else min(max_codec_pipeline_workers(), count)
     return min(max_concurrent_requests(), count)
 
 
@@ -302,17 +307,21 @@ class Reader:
         # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
         self.has_many_bytes = False
 
-    async def read_object(self, projection: ChunkProjection, transport: Transport) -> bool:
+    async def read_object_or_fill(
+        self, projection: ChunkProjection, transport: Transport
+    ) -> ChunkExists:
         """Read one chunk or shard: plan, locate, fetch, place.
 
         Returns False if the object is missing, after `out` has the fill value in its place.
         """
         _, layout, chunk_selection, out_selection, _ = projection
         try:
-            if not transport.needs_plan and _comes_whole_without_plan(layout, transport.cost):
+            if not transport.needs_plan and _fetches_whole_chunk_without_plan(
+                layout, transport.cost
+            ):
                 content = await transport.fetch_whole()
                 if content is not None:
-                    self._place_from_whole(layout, content, chunk_selection, out_selection)
+                    self._place_from_whole_chunk(layout, content, chunk_selection, out_selection)
                 return True
             plan = self._plan_of(layout, chunk_selection, out_selection, transport.cost)
             index = await transport.locate(plan)
@@ -337,21 +346,21 @@ class Reader:
             if isinstance(fetch, Fetch):
                 yield fetch
             elif self._places_elements:
-                view[fetch.out_selection] = layout.absent_value
+                view[fetch.out_selection] = layout.absent_inner_chunk_value
 
-    def _place_from_whole(
-        self, layout: ObjectLayout, content: Bytes, chunk_selection: Any, out_selection: Any
+    def _place_from_whole_chunk(
+        self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
     ) -> None:
         """Place the selected elements of a whole chunk, of which NumPy selects."""
-        elements = np.ndarray(layout.grid.shape, layout.stored_dtype, content)
+        elements = np.ndarray(layout.grid.shape, layout.stored_dtype, chunk_bytes)
         selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
         if self._drop_axes:
             selected = selected.squeeze(self._drop_axes)
         self._out[out_selection] = selected
 
-    def read_files(
+    def read_files_or_fill(
         self, batch: Iterable[ChunkProjection], *, may_block: bool = True
-    ) -> Iterator[bool]:
+    ) -> Iterator[ChunkExists]:
         """Read local files one after another, and yield for each whether it exists.
 
         Runs in a thread, or on the event loop with `may_block=False`. A BlockingIOError then means
@@ -383,12 +392,12 @@ class Reader:
                 self._read_file(prepared, projection, file)
             yield True
         if prepared is not None and prepared.may_be_kept:
-            self._plans.put_back(self._key_of_prepared_reads, prepared)
+            self._plans.keep_prepared_read(self._key_of_prepared_reads, prepared)
 
     def _read_file(
         self, prepared: _PreparedRead, projection: ChunkProjection, file: ChunkFile
     ) -> None:
-        """Read an open file as it was prepared, in this thread; errors as of `read_files`."""
+        """Read an open file as it was prepared, in this thread; raises as `read_files_or_fill`."""
         _, layout, chunk_selection, out_selection, _ = projection
         plan = prepared.plan
         try:
@@ -421,7 +430,7 @@ class Reader:
         place = element_placer(plan, view)
         for fetch in self._plans.fetches_of(plan, index, plan.block_nbytes(view)):
             if isinstance(fetch, AbsentInnerChunk):
-                view[fetch.out_selection] = layout.absent_value
+                view[fetch.out_selection] = layout.absent_inner_chunk_value
             elif whole_chunk is not None:
                 place(fetch, fetch.ranges.extract(whole_chunk))
             else:
@@ -436,7 +445,7 @@ class Reader:
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
     ) -> _PreparedRead:
         """The kept preparation of a read of files, if it applies, or a new one."""
-        kept = self._plans.take_prepared_read(
+        kept = self._plans.take_prepared_read_if_kept(
             self._key_of_prepared_reads, layout, chunk_selection, out_selection
         )
         if kept is not None:
@@ -508,10 +517,10 @@ class Reader:
         layout: ObjectLayout,
         chunk_selection: Any,
         out_selection: Any,
-        cost_unless_read_whole: RequestCost | None,
+        cost_or_none_if_read_whole: RequestCost | None,
     ) -> Plan:
         return self._plans.plan_of(
-            layout, chunk_selection, cost_unless_read_whole, out_selection, self._drop_axes
+            layout, chunk_selection, cost_or_none_if_read_whole, out_selection, self._drop_axes
         )
 
     def _out_view(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> Array:
@@ -521,12 +530,12 @@ class Reader:
         )
 
 
-def _comes_whole_without_plan(
-    layout: ObjectLayout, cost_unless_read_whole: RequestCost | None
+def _fetches_whole_chunk_without_plan(
+    layout: ObjectLayout, cost_or_none_if_read_whole: RequestCost | None
 ) -> bool:
     """Whether all of a chunk comes by one request, and NumPy selects of it without a plan."""
-    is_cheaper_whole = cost_unless_read_whole is None or layout.nbytes <= min(
-        cost_unless_read_whole
+    is_cheaper_whole = cost_or_none_if_read_whole is None or layout.nbytes <= min(
+        cost_or_none_if_read_whole
     )
     return is_cheaper_whole and layout.assigns_directly and bool(layout.stored_nbytes)
 
@@ -555,7 +564,7 @@ class _SingleRangeRead(NamedTuple):
         elif start is not None:
             inner_chunk_offset = file.read_index(self.layout).offset_of(self.inner_chunk_number)
             if inner_chunk_offset is None:
-                out[out_selection] = self.layout.absent_value
+                out[out_selection] = self.layout.absent_inner_chunk_value
                 return
             start += inner_chunk_offset
         memory = self.scratch
@@ -608,9 +617,11 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     def place(fetch: Fetch, content: Bytes) -> None:
         for slab, out_selection, position in fetch.slabs:
             if raw_view is not None:
-                raw_view[out_selection] = slab.elements(content, position, stored_raw_dtype)
+                raw_view[out_selection] = slab.selected_elements(
+                    content, position, stored_raw_dtype
+                )
                 continue
-            stored = slab.elements(content, position, layout.stored_dtype)
+            stored = slab.selected_elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets and layout.has_invalid_bool(stored):
                 raise _invalid_bool_error(plan, stored, view.shape, out_selection)
             view[out_selection] = layout.decode_without_bool_check(stored)

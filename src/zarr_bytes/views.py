@@ -173,12 +173,12 @@ class ArrayView:
         if (in_one_block := selected.in_one_chunk()) is not None:
             number, block_selection = in_one_block
             return self._load_block(number)[block_selection]
-        gathered = np.empty(selected.gathered_shape, self.dtype)
-        for number, block_selection, gathered_index in selected.gathered_parts_in_chunk_order(
+        intermediate = np.empty(selected.intermediate_shape, self.dtype)
+        for number, block_selection, intermediate_index in selected.iter_parts_chunk_by_chunk(
             self.dtype.itemsize
         ):
-            gathered[gathered_index] = self._load_block(number)[block_selection]
-        return selected.from_gathered(gathered)
+            intermediate[intermediate_index] = self._load_block(number)[block_selection]
+        return selected.from_intermediate(intermediate)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         if self.mode == "r":
@@ -197,12 +197,14 @@ class ArrayView:
                 block_selection = (*block_selection, ...)
             self._load_block_unless_read_only(number)[block_selection] = values
             return
-        parts = list(selected.gathered_parts_in_chunk_order(values.itemsize))
+        parts = list(selected.iter_parts_chunk_by_chunk(values.itemsize))
         for number, _, _ in parts:  # errors come before any change
             self._load_block_unless_read_only(number)
-        gathered = selected.to_gathered(values)
-        for number, block_selection, gathered_index in parts:
-            self._load_block_unless_read_only(number)[block_selection] = gathered[gathered_index]
+        intermediate = selected.to_intermediate(values)
+        for number, block_selection, intermediate_index in parts:
+            self._load_block_unless_read_only(number)[block_selection] = intermediate[
+                intermediate_index
+            ]
 
     def _load_block_unless_read_only(self, number: int) -> Array:
         """The block with a number; a ValueError if it is missing or shares bytes with another."""
@@ -446,4 +448,4 @@ def _values_to_assign(value: object, dtype: DType, selected: NumpySelection) -> 
     # NumPy leaves out axes of an array, and of lists only where arrays select.
     if isinstance(value, list | tuple) and values.ndim > len(shape) and not selected.has_arrays:
         raise shape_mismatch_error(values.shape, shape)
-    return broadcast(values, shape, selects_element=shape == () and selected.ellipsis_position < 0)
+    return broadcast(values, shape, requires_scalar=shape == () and selected.ellipsis_position < 0)

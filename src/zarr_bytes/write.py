@@ -45,9 +45,9 @@ from zarr_bytes.io.file_writing import (
     MAX_ATTEMPTS,
     FileState,
     NewFile,
-    OpenedChunk,
-    open_locked,
-    open_to_replace_unlocked,
+    OpenedOrMissingChunk,
+    open_and_lock_if_exists,
+    open_to_replace_unlocked_if_exists,
     too_many_attempts_error,
 )
 from zarr_bytes.io.files import (
@@ -84,9 +84,6 @@ if TYPE_CHECKING:
 
 # By the number of an inner chunk: its stored bytes, which the caller may change; None if absent.
 _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
-
-# The offsets of the inner chunks that an update changes, in their order; None for an absent one.
-_OffsetsIfPresent: TypeAlias = "Sequence[int | None]"
 
 # A text for the user.
 WhyInnerChunksRebuilt: TypeAlias = "str"
@@ -154,7 +151,7 @@ async def write_batch(
     def update_of(projection: ChunkProjection) -> ChunkUpdate:
         _, layout, chunk_selection, out_selection, is_complete_chunk = projection
         plan = plans.plan_of(layout, chunk_selection, NO_GAPS)
-        kept = plans.prepared_write(plan, is_complete_chunk=is_complete_chunk)
+        kept = plans.get_prepared_write_if_kept(plan, is_complete_chunk=is_complete_chunk)
         selection_update = cast("SelectionUpdate | None", kept)
         if selection_update is None:
             selection_update = SelectionUpdate(
@@ -183,15 +180,19 @@ async def write_batch(
     threads = 1
     if len(batch) > 1:
         nbytes = prod(shape) * value.dtype.itemsize
-        is_small = value.shape != () and nbytes <= batch[0].layout.limits.single_thread_nbytes
-        threads = await _threads_to_write(batch, root, is_small=is_small, in_place=in_place)
+        is_small_in_total = (
+            value.shape != () and nbytes <= batch[0].layout.limits.single_thread_nbytes
+        )
+        threads = await _threads_to_write(
+            batch, root, is_small_in_total=is_small_in_total, in_place=in_place
+        )
     # Another library may read by zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
         await map_in_threads(partial(map, write_to_file), batch, threads, executor)
 
 
 async def _threads_to_write(
-    batch: Sequence[ChunkProjection], root: str, *, is_small: bool, in_place: bool
+    batch: Sequence[ChunkProjection], root: str, *, is_small_in_total: bool, in_place: bool
 ) -> int:
     """Number of threads for several files; finds out where they are, unless that is known."""
     if not known_stores.file_system_is_known(root):
@@ -199,7 +200,7 @@ async def _threads_to_write(
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
     # pay from the second chunk on. Writing in place to a local file waits for nothing.
     renames = not in_place or any(projection.is_complete_chunk for projection in batch)
-    return threads_for_files(root, len(batch), is_small=is_small and not renames)
+    return threads_for_files(root, len(batch), is_small_in_total=is_small_in_total and not renames)
 
 
 async def _load_elements(array: Any) -> Array:
@@ -223,7 +224,7 @@ def _broadcast_unless_scalar(
     if array.shape == ():
         is_masked_element = shape == () and isinstance(array, np.ma.MaskedArray)
         return scalar_of(array, dtype_of_masked_scalar) if is_masked_element else array
-    return array if array.shape == shape else broadcast(array, shape, selects_element=shape == ())
+    return array if array.shape == shape else broadcast(array, shape, requires_scalar=shape == ())
 
 
 def _elements_at(array: Any, out_selection: Any, drop_axes: tuple[int, ...]) -> Array:
@@ -260,7 +261,7 @@ def _stop_along_axis(axis_out_selection: slice | Offsets) -> int:
 class LocatedInnerChunks(NamedTuple):
     """The inner chunks that an update changes, in one object."""
 
-    offsets: _OffsetsIfPresent
+    offsets: Sequence[int | None]  # in their order; None for an absent one
     why_rebuilt: WhyInnerChunksRebuilt | None  # why they are not written in place; None if they are
 
 
@@ -300,21 +301,21 @@ class WriteTarget(Protocol[OpenedT]):
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[OpenedT]:
-        """Open the object for a block, and lock it; as of `open_locked`."""
+        """Open the object for a block, and lock it; as of `open_and_lock_if_exists`."""
 
     def read_index(self, opened: OpenedT) -> InnerChunkIndex:
         """The index of an object that is there; an error if it is damaged, or has a wrong size."""
 
-    def overwrite(self, opened: OpenedT, offsets: _OffsetsIfPresent) -> None:
-        """Write the new elements in place: `offsets` are those of all selected inner chunks."""
+    def overwrite(self, opened: OpenedT, inner_chunk_offsets: Sequence[int]) -> None:
+        """Write the new elements in place, into inner chunks that are all there."""
 
     def try_replace_or_delete(
-        self, opened: OpenedT, index_of_old_elements: InnerChunkIndex | None
+        self, opened: OpenedT, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
         """Make a new object, or delete the old one if the new one is empty.
 
-        `index_of_old_elements` is the index of the old object, whose other elements are kept; None
-        if none are. False if another process has made the object meanwhile: it must be opened
+        `index_if_old_elements_kept` is the index of the old object, whose other elements are kept;
+        None if none are. False if another process has made the object meanwhile: it must be opened
         again.
         """
 
@@ -356,7 +357,7 @@ def write_object(
                     index = target.read_index(opened)
                     offsets, why_rebuilt = update.locate_required_inner_chunks(index)
                     if why_rebuilt is None:
-                        target.overwrite(opened, offsets)
+                        target.overwrite(opened, cast("Sequence[int]", offsets))
                         return None
                 if opened.lock_is_shared:  # others may write into the file that is to be replaced
                     lock_is_shared = False
@@ -403,19 +404,21 @@ class _FileTarget:
 
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
-    ) -> AbstractContextManager[OpenedChunk]:
+    ) -> AbstractContextManager[OpenedOrMissingChunk]:
         """As of `WriteTarget`; without a lock where nothing is written in place."""
         if self.in_place and CAN_WRITE_IN_PLACE:
-            return open_locked(
+            return open_and_lock_if_exists(
                 self.path,
                 self.root,
                 lock_is_shared=lock_is_shared,
                 keeps_old_elements=keeps_old_elements,
-                lock_seconds=self.update.layout.limits.lock_seconds,
+                max_idle_seconds=self.update.layout.limits.lock_seconds,
             )
-        return open_to_replace_unlocked(self.path, self.root, keeps_old_elements=keeps_old_elements)
+        return open_to_replace_unlocked_if_exists(
+            self.path, self.root, keeps_old_elements=keeps_old_elements
+        )
 
-    def read_index(self, opened: OpenedChunk) -> InnerChunkIndex:
+    def read_index(self, opened: OpenedOrMissingChunk) -> InnerChunkIndex:
         """As of `WriteTarget`."""
         file = cast("ChunkFile", opened.file)
         layout = self.update.layout
@@ -424,27 +427,27 @@ class _FileTarget:
             raise wrong_size_error(file.path, 0, layout.stored_nbytes, size)
         return file.read_index(layout, size)
 
-    def overwrite(self, opened: OpenedChunk, offsets: _OffsetsIfPresent) -> None:
+    def overwrite(self, opened: OpenedOrMissingChunk, inner_chunk_offsets: Sequence[int]) -> None:
         """As of `WriteTarget`."""
-        range_update = self.update.range_update(offsets)
+        range_update = self.update.range_update(inner_chunk_offsets)
         opened.overwrite(range_update)
         self.bytes_written = range_update.ranges.nbytes
 
     def try_replace_or_delete(
-        self, opened: OpenedChunk, index_of_old_elements: InnerChunkIndex | None
+        self, opened: OpenedOrMissingChunk, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
         """As of `WriteTarget`."""
-        read_inner_chunk: _ReadInnerChunk | None = None
-        if index_of_old_elements is not None:
+        read_old_inner_chunk: _ReadInnerChunk | None = None
+        if index_if_old_elements_kept is not None:
             counters.count(self.root, opens=1)
             file = cast("ChunkFile", opened.file)
             read = partial(_read_from_file, file, self.update.layout.inner_chunk_nbytes)
-            read_inner_chunk = partial(_read_if_present, index_of_old_elements, read)
-        new_file = self.update.new_file(read_inner_chunk, is_dense=self.in_place)
+            read_old_inner_chunk = partial(_read_if_present, index_if_old_elements_kept, read)
+        new_file = self.update.new_file(read_old_inner_chunk, is_dense=self.in_place)
         if new_file is None:
             opened.delete()
             return True
-        written = opened.replace(new_file)
+        written = opened.try_replace(new_file)
         self.bytes_written = written or 0
         return written is not None
 
@@ -467,7 +470,7 @@ class CountingTarget:
         Of the object.
     update
         What changes in it.
-    index_of_old_elements
+    index_if_old_elements_kept
         The index of the object, if something of it is kept; None if not, or if it is missing.
     uses_files, in_place
         Whether files are written here, and in place.
@@ -486,7 +489,7 @@ class CountingTarget:
         self,
         path: str,
         update: SelectionUpdate,
-        index_of_old_elements: InnerChunkIndex | None,
+        index_if_old_elements_kept: InnerChunkIndex | None,
         *,
         uses_files: bool,
         in_place: bool,
@@ -497,11 +500,11 @@ class CountingTarget:
         self.depends_on_values = False
         self._update = update
         self._layout = update.layout
-        self._index = index_of_old_elements
+        self._index = index_if_old_elements_kept
         self._uses_files = uses_files
         self._is_dense = in_place and not update.replaces_all
         self._state = FileState.WRITABLE
-        if index_of_old_elements is None:
+        if index_if_old_elements_kept is None:
             self._state = FileState.MISSING
         elif must_be_replaced:
             self._state = FileState.MUST_BE_REPLACED
@@ -526,14 +529,14 @@ class CountingTarget:
             self.counts.ranges += 1
         return index
 
-    def overwrite(self, opened: _OpenedToCount, offsets: _OffsetsIfPresent) -> None:
+    def overwrite(self, opened: _OpenedToCount, inner_chunk_offsets: Sequence[int]) -> None:
         """As of `WriteTarget`."""
-        del opened, offsets
+        del opened, inner_chunk_offsets
         self.counts.opens += 1
         self.counts.bytes_written += self._update.selected_nbytes
 
     def try_replace_or_delete(
-        self, opened: _OpenedToCount, index_of_old_elements: InnerChunkIndex | None
+        self, opened: _OpenedToCount, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
         """As of `WriteTarget`."""
         del opened
@@ -545,24 +548,24 @@ class CountingTarget:
             counts.requests += 1
         self.depends_on_values = True
         inner_selections = list(self._update.plan.inner_selections())
-        if index_of_old_elements is None and self._is_dense:
+        if index_if_old_elements_kept is None and self._is_dense:
             counts.bytes_written += nbytes_written_to_file_of_fill_values(
                 layout, self._update.selected_nbytes
             )
             return True
         inner_chunk_count = len(inner_selections)
-        if index_of_old_elements is not None:
-            offsets = self._update.locate_required_inner_chunks(index_of_old_elements).offsets
+        if index_if_old_elements_kept is not None:
+            offsets = self._update.locate_required_inner_chunks(index_if_old_elements_kept).offsets
             existing = [
                 one
                 for one, offset in zip(inner_selections, offsets, strict=True)
                 if offset is not None
             ]
-            inner_chunk_count += index_of_old_elements.present_count - len(existing)
+            inner_chunk_count += index_if_old_elements_kept.present_count - len(existing)
             if self._uses_files:  # inner chunks that are selected as a whole are not read
                 chunk_shape = layout.grid.chunk_shape
                 whole = sum([selects_all(one.axis_selections, chunk_shape) for one in existing])
-                read_count = index_of_old_elements.present_count - whole
+                read_count = index_if_old_elements_kept.present_count - whole
                 counts.opens += 1
                 counts.ranges += read_count
                 counts.bytes_fetched += read_count * layout.inner_chunk_nbytes
@@ -581,7 +584,7 @@ async def write_to_store(
     if update.is_empty_selection:
         return
     replaces_all = update.selection_update.replaces_all
-    read_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
+    read_old_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
     existing = None if replaces_all else await store_path.get(prototype)
     if existing is not None:
         content = existing.as_numpy_array()
@@ -594,8 +597,8 @@ async def write_to_store(
             # The store may still have these bytes.
             return content[start : start + nbytes].copy()
 
-        read_inner_chunk = partial(_read_if_present, index, copy_from)
-    located = update.blocks_of_new_object(read_inner_chunk, is_dense=False, is_unsplit=True)
+        read_old_inner_chunk = partial(_read_if_present, index, copy_from)
+    located = update.blocks_of_new_object(read_old_inner_chunk, is_dense=False, is_unsplit=True)
     blocks = [data for _, data in sorted(located, key=itemgetter(0))]
     encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES, *blocks])
     if blocks:
@@ -647,7 +650,7 @@ class SelectionUpdate:
         )
         # What the last object had, and what that depends on: its index, and its offsets.
         self._last_located: tuple[Hashable, LocatedInnerChunks] | None = None
-        self._last_ranges: tuple[_OffsetsIfPresent, ByteRanges] | None = None
+        self._last_ranges: tuple[Sequence[int], ByteRanges] | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -671,21 +674,23 @@ class SelectionUpdate:
         self._last_located = key, located
         return located
 
-    def ranges_at(self, offsets: _OffsetsIfPresent) -> ByteRanges:
-        """The ranges of an object that the selection has, if its inner chunks have these offsets.
+    def ranges_at(self, inner_chunk_offsets: Sequence[int]) -> ByteRanges:
+        """The ranges of an object that the selection has, if its inner chunks are at these offsets.
 
-        They are in the order of the plan.
+        Both are in the order of the plan.
         """
         last = self._last_ranges
-        if last is not None and last[0] == offsets:
+        if last is not None and last[0] == inner_chunk_offsets:
             return last[1]
         together = []
-        for offset, inner_selection in zip(offsets, self.plan.inner_selections(), strict=True):
-            ranges = inner_selection.slab_planner.single_slab.ranges
-            start = cast("int", offset) + inner_selection.offset_in_inner_chunk
-            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_offset))
+        for offset, inner_selection in zip(
+            inner_chunk_offsets, self.plan.inner_selections(), strict=True
+        ):
+            ranges = inner_selection.slab_planner.slab_of_all_ranges.ranges
+            start = offset + inner_selection.offset_in_inner_chunk
+            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_offset_if_several))
         all_ranges = concatenate_ranges(together, sum([one.nbytes for one in together]))
-        self._last_ranges = offsets, all_ranges
+        self._last_ranges = inner_chunk_offsets, all_ranges
         return all_ranges
 
     @cached_property
@@ -695,7 +700,7 @@ class SelectionUpdate:
         These places are in an array with an axis for each stored axis, in the stored order.
         """
         return [
-            (one.slab_planner.single_slab, one.out_selection())
+            (one.slab_planner.slab_of_all_ranges, one.out_selection())
             for one in self.plan.inner_selections()
         ]
 
@@ -751,46 +756,48 @@ class ChunkUpdate:
         self._plan = selection_update.plan
         self._skips_empty_chunks = skips_empty_chunks
 
-    def range_update(self, offsets: _OffsetsIfPresent) -> RangeUpdate:
+    def range_update(self, inner_chunk_offsets: Sequence[int]) -> RangeUpdate:
         """The ranges of an object to overwrite, and their new bytes.
 
-        `offsets` are those of the inner chunks, in the order of the plan; none is absent.
+        The offsets are in the order of the plan.
         """
-        ranges = self.selection_update.ranges_at(offsets)
+        ranges = self.selection_update.ranges_at(inner_chunk_offsets)
         return RangeUpdate(ranges, self._new_bytes_of_ranges, self.layout.limits)
 
     def new_file(
-        self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
+        self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
         """The new object as a file; None if nothing is to be stored.
 
         Parameters
         ----------
-        read_inner_chunk
+        read_old_inner_chunk
             Gives the inner chunks of the old object, while the new one is written. None if there
             is no old one, or nothing of it is kept.
         is_dense
             Whether the new object has room for all inner chunks, so that later writes go in place.
         """
         is_dense = is_dense and not self.selection_update.replaces_all
-        if is_dense and read_inner_chunk is None:
+        if is_dense and read_old_inner_chunk is None:
             if self._skips_empty_chunks and self._is_fill_value(self._new_bytes_of_ranges):
                 return None
             offsets = self.selection_update.locate_required_inner_chunks(
                 self.layout.full_index
             ).offsets
-            return file_of_fill_values(self.layout, self.range_update(offsets))
-        blocks = self.blocks_of_new_object(read_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
+            return file_of_fill_values(
+                self.layout, self.range_update(cast("Sequence[int]", offsets))
+            )
+        blocks = self.blocks_of_new_object(read_old_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
         return _file_of_blocks(blocks)
 
     def blocks_of_new_object(
-        self, read_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
+        self, read_old_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
     ) -> Iterator[OffsetAndBytes]:
         """As the function `_blocks_of_new_object`, of inner chunks with their new elements.
 
         Parameters
         ----------
-        read_inner_chunk
+        read_old_inner_chunk
             Gives the inner chunks of the old object; called for those that are not all new.
         is_dense
             Whether absent inner chunks are stored too, as fill values, and empty ones are kept.
@@ -804,10 +811,10 @@ class ChunkUpdate:
         def blocks_of(number: int) -> Iterable[Bytes] | None:
             inner_selection = inner_selection_of(number)
             if inner_selection is None:
-                return _as_one_block(read_inner_chunk(number))
+                return _as_one_block(read_old_inner_chunk(number))
             return self._inner_chunk_blocks(
                 inner_selection,
-                read_inner_chunk,
+                read_old_inner_chunk,
                 skips_empty_chunks=skips_empty_chunks,
                 as_one_block=is_unsplit,
             )
@@ -856,7 +863,7 @@ class ChunkUpdate:
     def _inner_chunk_blocks(
         self,
         inner_selection: InnerSelection,
-        read_inner_chunk: _ReadInnerChunk,
+        read_old_inner_chunk: _ReadInnerChunk,
         *,
         skips_empty_chunks: bool,
         as_one_block: bool,
@@ -879,11 +886,11 @@ class ChunkUpdate:
         merged = encode_elements(values, layout.endian)
         if not is_whole:
             raw_elements = self._raw_elements(merged, values.shape)
-            inner = read_inner_chunk(inner_selection.inner_chunk_number)
+            inner = read_old_inner_chunk(inner_selection.inner_chunk_number)
             merged = _inner_chunk_of_fill_values(layout) if inner is None else inner
             # A slab over the gaps, too, unlike that of the plan: `merged` has their bytes.
             planner = self._plan.slab_planner_of(inner_selection.axis_selections, UNLIMITED)
-            planner.single_slab.put_into_bytes(
+            planner.slab_of_all_ranges.put_into_bytes(
                 raw_elements, merged[inner_selection.offset_in_inner_chunk :]
             )
         return None if skips_empty_chunks and self._is_fill_value(merged) else (merged,)
@@ -938,10 +945,10 @@ def _file_of_blocks(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
 def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RANGES) -> NewFile:
     """A new file that has all inner chunks, of fill values but for the ranges of an update."""
     nbytes = layout.nbytes + layout.index_nbytes
-    return NewFile(_blocks_of_fill_values(layout), nbytes, range_update)
+    return NewFile(_blocks_of_nonzero_fill_values_and_index(layout), nbytes, range_update)
 
 
-def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[OffsetAndBytes]:
+def _blocks_of_nonzero_fill_values_and_index(layout: ObjectLayout) -> Iterator[OffsetAndBytes]:
     """Offsets and bytes of a file of fill values and its index, in blocks of bounded size.
 
     Fill values of zeros are left out: they are a hole in the file.
@@ -986,25 +993,25 @@ class _ShardRebuildIfIncomplete:
         """As of `ObjectUpdate`, of all inner chunks."""
         return _locate(index, range(self.layout.inner_chunk_count))
 
-    def range_update(self, _: _OffsetsIfPresent) -> RangeUpdate:
+    def range_update(self, _: Sequence[int]) -> RangeUpdate:
         """Nothing, wherever the inner chunks are: the shard is complete."""
         return NO_RANGES
 
     def new_file(
-        self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
+        self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
         """A file with the inner chunks of the old shard; the others have fill values."""
-        if read_inner_chunk is None:
+        if read_old_inner_chunk is None:
             return file_of_fill_values(self.layout)
 
         def blocks_of(number: int) -> Iterable[Bytes] | None:
-            return _as_one_block(read_inner_chunk(number))
+            return _as_one_block(read_old_inner_chunk(number))
 
         return _file_of_blocks(_blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense))
 
 
-def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
-    """Give a shard all inner chunks, in bytes of their own; whether it has been replaced.
+def replace_shard_if_incomplete(path: str, root: str, layout: ObjectLayout) -> bool:
+    """Give a shard all inner chunks, in bytes of their own; whether it had to be replaced.
 
     Runs in a thread: it waits for the exclusive lock of the file, if the file must be replaced.
     A chunk without inner chunks stays as it is.
@@ -1028,11 +1035,11 @@ def _as_one_block(data: Bytes | None) -> Iterable[Bytes] | None:
 
 
 def _read_if_present(
-    index: InnerChunkIndex, read: Callable[[int], Bytes], number: int
+    index: InnerChunkIndex, read_at_offset: Callable[[int], Bytes], inner_chunk_number: int
 ) -> Bytes | None:
-    """The bytes of an inner chunk, by `read` from its offset; None if it is absent."""
-    offset = index.offset_of(number)
-    return None if offset is None else read(offset)
+    """The bytes of an inner chunk, by `read_at_offset`; None if it is absent."""
+    offset = index.offset_of(inner_chunk_number)
+    return None if offset is None else read_at_offset(offset)
 
 
 def _read_from_file(file: ChunkFile, nbytes: int, start: int) -> Bytes:

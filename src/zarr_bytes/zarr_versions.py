@@ -350,7 +350,7 @@ def is_format_2_codec(codec: object) -> TypeGuard[Format2Codec]:
     return type(codec) is _FORMAT_2_CODEC
 
 
-def codecs_of(metadata: ArrayMetadata) -> tuple[Codec, ...]:
+def codecs_or_empty_if_unknown(metadata: ArrayMetadata) -> tuple[Codec, ...]:
     """The codecs that zarr gives the pipeline of an array; none if it is unknown for format 2."""
     if metadata.zarr_format == 3:
         return tuple(metadata.codecs)
@@ -365,7 +365,7 @@ _HAS_SYNC_CODECS: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3
 # Exact classes: one that derives from them may decode in another way. Those of the module
 # `numcodecs.zarr3` are these, or older ones that only have coroutines. `delta` needs the elements
 # before an element, and `packbits` stores eight of them in one byte.
-_ELEMENT_CODECS: Final[frozenset[type]] = frozenset(
+_ELEMENTWISE_CODECS: Final[frozenset[type]] = frozenset(
     [
         getattr(codecs, name)
         for name in (
@@ -389,7 +389,7 @@ class _FilterTypeNames(NamedTuple):
 
 
 # None for a filter that takes elements of any type, and leaves their size.
-_ELEMENT_FILTERS: Final[dict[type, _FilterTypeNames | None]] = {
+_ELEMENTWISE_FILTERS: Final[dict[type, _FilterTypeNames | None]] = {
     numcodecs.AsType: _FilterTypeNames("encode_dtype", "decode_dtype"),
     numcodecs.BitRound: None,
     numcodecs.FixedScaleOffset: _FilterTypeNames("astype", "dtype"),
@@ -397,18 +397,18 @@ _ELEMENT_FILTERS: Final[dict[type, _FilterTypeNames | None]] = {
 }
 
 
-def is_element_codec(codec: object) -> bool:
+def is_elementwise_codec(codec: object) -> bool:
     """Whether a codec of format 3 decodes each element by itself, and without a coroutine."""
-    if type(codec) not in _ELEMENT_CODECS:
+    if type(codec) not in _ELEMENTWISE_CODECS:
         return False
     # Those of numcodecs call the class that is registered there under their name.
     configuration = getattr(codec, "codec_config", None)
-    return configuration is None or codec_registry.get(configuration["id"]) in _ELEMENT_FILTERS
+    return configuration is None or codec_registry.get(configuration["id"]) in _ELEMENTWISE_FILTERS
 
 
-def is_element_filter(codec: object) -> bool:
+def is_elementwise_filter(codec: object) -> bool:
     """Whether a filter of format 2 decodes each element by itself."""
-    return _HAS_SYNC_CODECS and type(codec) in _ELEMENT_FILTERS
+    return _HAS_SYNC_CODECS and type(codec) in _ELEMENTWISE_FILTERS
 
 
 class FilterDTypes(NamedTuple):
@@ -418,26 +418,26 @@ class FilterDTypes(NamedTuple):
     decoded: np.dtype[Any]
 
 
-def dtypes_of_filter(element_filter: object) -> FilterDTypes | None:
-    """The data types of a filter that `is_element_filter`; None if it takes and gives any.
+def fixed_dtypes_of_elementwise_filter(elementwise_filter: object) -> FilterDTypes | None:
+    """The data types of a filter that `is_elementwise_filter`; None if it takes and gives any.
 
     Elements keep their size and byte order then.
     """
-    names = _ELEMENT_FILTERS[type(element_filter)]
+    names = _ELEMENTWISE_FILTERS[type(elementwise_filter)]
     if names is None:
         return None
     return FilterDTypes(
-        getattr(element_filter, names.stored), getattr(element_filter, names.decoded)
+        getattr(elementwise_filter, names.stored), getattr(elementwise_filter, names.decoded)
     )
 
 
-def is_bit_round(element_filter: object) -> bool:
+def is_bit_round(elementwise_filter: object) -> bool:
     """Whether a filter of format 2 is numcodecs' `bitround`."""
-    return type(element_filter) is numcodecs.BitRound
+    return type(elementwise_filter) is numcodecs.BitRound
 
 
 def decode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuffer:
-    """Elements that a codec which `is_element_codec` decodes, in the calling thread.
+    """Elements that a codec which `is_elementwise_codec` decodes, in the calling thread.
 
     `spec` is the spec that the codec encodes, with the shape of `elements`.
     """
@@ -502,7 +502,7 @@ def zarr_refuses_shard(sharding_codec: Codec, shard_spec: ArraySpec) -> bool:
     return False
 
 
-def find_path_of_metadata_being_parsed() -> StorePath | str | None:
+def find_path_of_node_being_parsed() -> StorePath | str | None:
     """Path of the array or group whose metadata document zarr parses in this thread, or None.
 
     For messages. Found in the frames of the callers: a `StorePath`; or text of zarr where the store

@@ -31,7 +31,7 @@ from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
     iter_codecs_unsupported_by_themselves,
-    why_chunks_are_read_by_zarr,
+    why_uncompressed_chunks_are_read_by_zarr,
 )
 from zarr_bytes.commands.result import (
     Progress,
@@ -49,10 +49,10 @@ from zarr_bytes.commands.stores import (
     GROUP_KEY,
     METADATA_KEY,
     MetadataDocument,
-    consolidated_copies_of,
     join_key,
     list_keys_by_node,
     open_store,
+    parse_consolidated_copies_or_none,
     read_json_object_or_none,
     read_metadata_document,
 )
@@ -63,7 +63,7 @@ from zarr_bytes.io.tasks import map_concurrently
 from zarr_bytes.layout.elements import element_layout_of, offset_of_first_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, zarr_setting_or_default
-from zarr_bytes.zarr_versions import chunk_spec_if_regular, codecs_of, sync
+from zarr_bytes.zarr_versions import chunk_spec_if_regular, codecs_or_empty_if_unknown, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -287,7 +287,7 @@ class _StoreCheck:
         metadata = (await _open_documents_in_memory(report.path, document.kind, documents)).metadata
         report.not_checked = "" if keys_in_node else "the store cannot list"
         if report.kind == "array":
-            codecs: Iterable[Codec] = codecs_of(metadata)
+            codecs: Iterable[Codec] = codecs_or_empty_if_unknown(metadata)
             # In format 2, they are in one codec of zarr, which has no name.
             if document.zarr_format == 2:
                 codecs = iter_codecs_unsupported_by_themselves(codecs)
@@ -295,7 +295,9 @@ class _StoreCheck:
             await self._check_stored_chunks_if_possible(report, metadata, keys_in_node)
             return
         key = METADATA_KEY if document.zarr_format == 3 else CONSOLIDATED_KEY
-        copies = consolidated_copies_of(key, documents[key]) if key in documents else None
+        copies = (
+            parse_consolidated_copies_or_none(key, documents[key]) if key in documents else None
+        )
         if keys_in_node and copies is not None:
             await self._add_findings_on_consolidated_copies(report, document.zarr_format, copies)
 
@@ -315,7 +317,7 @@ class _StoreCheck:
             try:
                 members = await read_json_object_or_none(self._store, join_key(report.path, key))
                 if members is not None and key == CONSOLIDATED_KEY:
-                    consolidated_copies_of(key, members)  # whatever it raises
+                    parse_consolidated_copies_or_none(key, members)  # whatever it raises
             except Exception as error:  # noqa: BLE001 -- of any store
                 report.findings.append(Finding(key, describe_error(error)))
                 report.not_checked = f"its {key} is damaged"
@@ -333,13 +335,13 @@ class _StoreCheck:
         self, report: ArrayReport, metadata: ArrayMetadata, keys_in_node: list[str]
     ) -> None:
         """Add what is found in the chunks among `keys_in_node`, or say why they are not checked."""
-        codecs = codecs_of(metadata)
+        codecs = codecs_or_empty_if_unknown(metadata)
         spec = chunk_spec_if_regular(metadata)
         if not is_uncompressed(codecs):
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
-        elif why_chunks_are_read_by_zarr(codecs, spec):
+        elif why_uncompressed_chunks_are_read_by_zarr(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif keys_in_node:
             layout = encoding_of_uncompressed(codecs).layout_of(spec)

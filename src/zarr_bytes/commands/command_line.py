@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import zarr_bytes
 from zarr_bytes.commands.check import check
 from zarr_bytes.commands.explain import explain, parse_selection
-from zarr_bytes.commands.preallocate import preallocate_store
+from zarr_bytes.commands.preallocate import preallocate_arrays_or_list_refused
 from zarr_bytes.commands.result import (
     escape_unprintable,
     progress_bar_or_no_op,
@@ -175,7 +175,7 @@ def _run_preallocate(arguments: Namespace) -> Outcome:
     Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
     """
     with progress_bar_or_no_op() as progress:
-        allocated = preallocate_store(
+        allocated = preallocate_arrays_or_list_refused(
             arguments.store, any_size=arguments.any_size, progress=progress
         )
     return Outcome(allocated, not allocated.refused)

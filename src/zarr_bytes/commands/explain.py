@@ -26,11 +26,11 @@ from zarr.registry import get_buffer_class
 from zarr_bytes.chains import (
     codec_name_or_class_name,
     encoding_of_uncompressed,
-    first_element_codec_or_none,
+    first_elementwise_codec_or_none,
     is_uncompressed,
     iter_codecs_unsupported_by_themselves,
     uncompressed_codecs_or_raise,
-    why_chunks_are_read_by_zarr,
+    why_uncompressed_chunks_are_read_by_zarr,
 )
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import (
@@ -52,7 +52,7 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import (
     CAN_WRITE_IN_PLACE,
     is_hard_linked_or_read_only,
-    open_to_write_unlocked,
+    open_to_write_unlocked_if_exists,
 )
 from zarr_bytes.io.files import ChunkFile, open_descriptor_if_exists
 from zarr_bytes.io.locks import can_lock
@@ -79,7 +79,7 @@ from zarr_bytes.zarr_versions import (
     chunk_spec_if_regular,
     chunk_spec_in_rectilinear_grid,
     chunk_spec_of_shape,
-    codecs_of,
+    codecs_or_empty_if_unknown,
     divide_selection_without_reading,
 )
 
@@ -436,7 +436,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     else:
         reason = forecast.why_whole_or_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
-    codecs = codecs_of(array.metadata)
+    codecs = codecs_or_empty_if_unknown(array.metadata)
 
     def if_known(number: int) -> int | None:
         return number if forecast.is_known or is_refused else None
@@ -455,7 +455,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         chunks_in_place=totals.chunks_in_place,
         opens=if_known(totals.opens),
         requests=if_known(totals.requests),
-        rounds=if_known(forecast.rounds),
+        rounds=if_known(forecast.rounds_of_concurrent_requests),
         ranges=if_known(totals.ranges),
         bytes_selected=selected_nbytes,
         bytes_fetched=if_known(totals.bytes_fetched),
@@ -468,7 +468,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
 
 def _stored_item_size(array: zarr.Array[Any]) -> int:
     """Size of an element in bytes, as the chunks store it, but for a compression."""
-    codecs = codecs_of(array.metadata)
+    codecs = codecs_or_empty_if_unknown(array.metadata)
     if not is_uncompressed(codecs):
         return int(array.dtype.itemsize)
     spec = chunk_spec_of_shape(array.metadata, (1,) * array.ndim)
@@ -612,7 +612,9 @@ class _ForecastSum:
         try:
             self._chain = chain = uncompressed_codecs_or_raise(array)
             why_not_read = (
-                None if self._spec is None else _why_chunks_are_read_by_zarr(chain, self._spec)
+                None
+                if self._spec is None
+                else _why_uncompressed_chunks_are_read_by_zarr(chain, self._spec)
             )
         except StoreError:
             why_not_read = _why_not_uncompressed(array, is_write=is_write)
@@ -699,7 +701,7 @@ class _ForecastSum:
         layout = None
         if self._encoding is not None and spec is not None:
             if self._has_several_shapes and (
-                why_not_read := _why_chunks_are_read_by_zarr(self._chain, spec)
+                why_not_read := _why_uncompressed_chunks_are_read_by_zarr(self._chain, spec)
             ):
                 self.is_known = False
                 self._why_zarr = why_not_read
@@ -778,11 +780,11 @@ class _ForecastSum:
         transport = CountingTransport(
             layout,
             index,
-            driver.request_cost_unless_read_whole(store_path.path),
+            driver.request_cost_or_none_if_read_whole(store_path.path),
             facts,
             index_is_kept=kept_index_of(index_cache, store_path, layout) is not None,
         )
-        run_coroutine_that_never_waits(reader.read_object(projection, transport))
+        run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
         totals.add(transport.counts)
         totals.bytes_of_indexes += transport.index_nbytes
         totals.first_requests += transport.requests_before_others
@@ -833,7 +835,7 @@ class _ForecastSum:
             self.reason = self.reason or why_replaced
 
     @property
-    def rounds(self) -> int:
+    def rounds_of_concurrent_requests(self) -> int:
         """Number of requests that follow one another.
 
         Requests for the indexes of shards, and for first ranges, go before all others.
@@ -912,7 +914,7 @@ class _ForecastSum:
         path = f"{root}/{store_path.path}"
         why: _Reason | None = None
         if to_write:
-            descriptor, may_write = open_to_write_unlocked(path, for_shared_lock=True)
+            descriptor, may_write = open_to_write_unlocked_if_exists(path, for_shared_lock=True)
             if not may_write:
                 why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
         else:
@@ -966,7 +968,9 @@ def _why_zarr_handles_chunks_itself() -> _Reason:
 def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     """The first reason why the chunks of an array are not stored uncompressed."""
     first = f"{_WRITE_WHOLE}, or " if is_write else ""
-    codec = next(iter_codecs_unsupported_by_themselves(codecs_of(array.metadata)), None)
+    codec = next(
+        iter_codecs_unsupported_by_themselves(codecs_or_empty_if_unknown(array.metadata)), None
+    )
     if codec is None:
         return _Reason(
             "chunks go through the codec sharding_indexed, with shards in shards, or with an index"
@@ -989,9 +993,11 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     )
 
 
-def _why_chunks_are_read_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
-    """As of `why_chunks_are_read_by_zarr`, with what to do; None if there is no reason."""
-    if not (text := why_chunks_are_read_by_zarr(codecs, spec)):
+def _why_uncompressed_chunks_are_read_by_zarr(
+    codecs: Sequence[Codec], spec: ArraySpec
+) -> _Reason | None:
+    """As of `why_uncompressed_chunks_are_read_by_zarr`, with what to do; None without a reason."""
+    if not (text := why_uncompressed_chunks_are_read_by_zarr(codecs, spec)):
         return None
     if isinstance(codecs[-1], ShardingCodec):
         remedy = "write the array again with inner chunks whose lengths divide those of the shards"
@@ -1002,7 +1008,7 @@ def _why_chunks_are_read_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _R
 
 def _why_encoded_by_zarr(codecs: Sequence[Codec]) -> _Reason | None:
     """Why zarr writes chunks that are read here; None if it doesn't, or `codecs` are none."""
-    codec = first_element_codec_or_none(codecs) if codecs else None
+    codec = first_elementwise_codec_or_none(codecs) if codecs else None
     if codec is None:
         return None
     return _Reason(

@@ -28,9 +28,9 @@ from zarr_bytes.commands.stores import (
 from zarr_bytes.errors import StoreError, describe_error
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import create_file
+from zarr_bytes.io.file_writing import create_file_if_missing
 from zarr_bytes.io.store_names import store_path_name
-from zarr_bytes.write import complete_shard, file_of_fill_values
+from zarr_bytes.write import file_of_fill_values, replace_shard_if_incomplete
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
@@ -135,14 +135,16 @@ def preallocate(
     return allocated
 
 
-def preallocate_store(store: str, *, any_size: bool, progress: ProgressCallback) -> Allocated:
+def preallocate_arrays_or_list_refused(
+    folder: str, *, any_size: bool, progress: ProgressCallback
+) -> Allocated:
     """Make the chunks of every array in a folder; `refused` has the arrays where that fails.
 
     A StoreError if the folder cannot be opened. `any_size` and `progress` are those of
     `preallocate`.
     """
     allocated = Allocated()
-    with open_store(store) as (source, _):
+    with open_store(folder) as (source, _):
         for path in sorted(sync(list_keys_by_node(source))):
             try:
                 if sync(read_metadata_document(source, path)).kind == "group":
@@ -175,9 +177,9 @@ def _make_chunks_and_complete_shards(
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
     for done, path in enumerate(_iter_chunk_file_paths(array, driver.files_root, grid), 1):
-        if create_file(path, file_of_fill_values(layout)):
+        if create_file_if_missing(path, file_of_fill_values(layout)):
             allocated.made += 1
-        elif complete_shard(path, driver.files_root, layout):
+        elif replace_shard_if_incomplete(path, driver.files_root, layout):
             allocated.completed += 1
         allocated.chunks += 1
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))

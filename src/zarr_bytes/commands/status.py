@@ -221,7 +221,7 @@ def status() -> Status:
         for name, key in _KEYS.items()
     ]
     problems = list(_iter_configuration_errors(given, codecs[-1]))
-    advice = list(_iter_lines_on_how_to_activate(codecs))
+    advice = list(_iter_how_to_activate_unless_bytes_codec_is_chosen(codecs))
     return Status(
         is_active=not (problems or advice),
         versions={"Python": platform.python_version()}
@@ -275,7 +275,7 @@ def _iter_configuration_errors(explicit: Mapping[str, object], pipeline: InForce
         yield f"codec_pipeline.path is {section!r}: {pipeline.found}"
 
 
-def _iter_lines_on_how_to_activate(codecs: list[InForce]) -> Iterator[str]:
+def _iter_how_to_activate_unless_bytes_codec_is_chosen(codecs: list[InForce]) -> Iterator[str]:
     """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
     others = [codec for codec in codecs if codec.found != _OWN_CLASSES[codec.name]]
     if codecs[0] not in others:

@@ -9,7 +9,7 @@ import shlex
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import zarr
@@ -251,6 +251,10 @@ def _add_notes_on_arrays(error: Exception, arrays_by_text: dict[str, _Node]) -> 
         error.add_note(f"  and others: {_MAX_LISTED} are listed")
 
 
+PathInGroup: TypeAlias = str
+"""The path of an array or a group, from the group that has its consolidated metadata."""
+
+
 class MetadataDocument(NamedTuple):
     """The metadata document of an array or a group; in format 2, the attributes are in another."""
 
@@ -316,7 +320,7 @@ async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
     for path in groups:  # grows meanwhile, by the groups within
         with suppress(Exception):  # of any store, and of any document
             document = await read_metadata_document(store, path)
-            copies = await _read_consolidated_copies(store, path, document)
+            copies = await _read_consolidated_copies_or_none(store, path, document)
             if copies is not None:
                 nodes = [_node_of(join_key(path, name), copies[name]) for name in sorted(copies)]
                 arrays += [node for node in nodes if node.kind == "array"]
@@ -334,33 +338,35 @@ async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
     return arrays
 
 
-async def _read_consolidated_copies(
+async def _read_consolidated_copies_or_none(
     store: Store, group_path: str, document: MetadataDocument
 ) -> dict[str, MetadataDocument] | None:
-    """The consolidated metadata of a group, as of `consolidated_copies_of`; None without any.
+    """The consolidated metadata of a group, parsed; None without any.
 
     Raises what the store raises, and any error for consolidated metadata of another form.
     """
     if document.zarr_format == 3:
-        return consolidated_copies_of(METADATA_KEY, document.members)
+        return parse_consolidated_copies_or_none(METADATA_KEY, document.members)
     members = await read_json_object_or_none(store, join_key(group_path, CONSOLIDATED_KEY))
-    return None if members is None else consolidated_copies_of(CONSOLIDATED_KEY, members)
+    return None if members is None else parse_consolidated_copies_or_none(CONSOLIDATED_KEY, members)
 
 
-def consolidated_copies_of(key: str, members: dict[str, Any]) -> dict[str, MetadataDocument] | None:
+def parse_consolidated_copies_or_none(
+    document_key: str, document_members: dict[str, Any]
+) -> dict[PathInGroup, MetadataDocument] | None:
     """The copies of documents in consolidated metadata, by paths within the group; None without.
 
-    `members` are those of the document at `key`, which is the `zarr.json` or the `.zmetadata` of a
-    group. Any error for consolidated metadata of another form.
+    The document is the whole one at `document_key`, which is the `zarr.json` or the `.zmetadata` of
+    a group. Any error for consolidated metadata of another form.
     """
-    if key == METADATA_KEY:
-        consolidated = members.get("consolidated_metadata")
+    if document_key == METADATA_KEY:
+        consolidated = document_members.get("consolidated_metadata")
         if not consolidated:
             return None
         copies = consolidated["metadata"].items()
         return {path: MetadataDocument(METADATA_KEY, copy) for path, copy in copies}
-    by_path = dict[str, MetadataDocument]()
-    for copied_key, copy in members["metadata"].items():
+    by_path = dict[PathInGroup, MetadataDocument]()
+    for copied_key, copy in document_members["metadata"].items():
         path, _, name = copied_key.rpartition("/")
         if path and name in (ARRAY_KEY, GROUP_KEY):
             by_path[path] = MetadataDocument(name, copy)

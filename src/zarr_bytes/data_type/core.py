@@ -17,9 +17,9 @@ from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.exact import ExactFillValues, ReplacesZarrDataType
 from zarr_bytes.data_type.fill_value import (
-    component_dtype_of,
     fill_value_error,
     float_from_json,
+    native_component_dtype_of,
     raw_from_json,
 )
 from zarr_bytes.errors import DataTypeNameError, FillValueError, short_repr
@@ -45,7 +45,7 @@ class _CoreDataType(ReplacesZarrDataType):
         if scalar.dtype.kind != "c" or data is None:
             return scalar
         # zarr has read an array of two components.
-        pair = np.array([scalar]).view(component_dtype_of(scalar.dtype))
+        pair = np.array([scalar]).view(native_component_dtype_of(scalar.dtype))
         for i, component in enumerate(cast("Sequence[JSON]", data)):
             with suppress(FillValueError):  # zarr loses the bits of a NaN that is permitted
                 pair[i] = float_from_json(component, pair.dtype)
@@ -201,7 +201,7 @@ if HAS_STRUCT:
                     elif isinstance(field, ExactFillValues) and is_strict:
                         values.append(field._from_json_strictly(data[name]))
                     elif isinstance(field, ExactFillValues):
-                        values.append(field._from_json_strictly_or_leniently(data[name]))
+                        values.append(field._from_json_without_warning(data[name]))
                     else:
                         values.append(field.from_json_scalar(data[name], zarr_format=3))
                 except FillValueError as error:

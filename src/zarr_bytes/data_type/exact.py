@@ -23,7 +23,7 @@ from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.settings import checked_setting, code_that_sets, reads_fill_values_strictly
 from zarr_bytes.zarr_versions import (
-    find_path_of_metadata_being_parsed,
+    find_path_of_node_being_parsed,
     is_caller_called_by_zarr_codec,
 )
 
@@ -48,7 +48,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return self.default_scalar()
         raise error_if_refused
 
-    def _from_json_strictly_or_leniently(self, data: JSON) -> Any:
+    def _from_json_without_warning(self, data: JSON) -> Any:
         """Scalar of a fill value that is permitted or that zarr reads; else a FillValueError."""
         try:
             return self._from_json_strictly(data)
@@ -132,7 +132,7 @@ def warn_of_fill_value_or_raise_if_strict(
     if reads_fill_values_strictly.get() or checked_setting("zarr_bytes.fill_values") == "strict":
         hint = f"{code_that_sets('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
-    path = find_path_of_metadata_being_parsed()
+    path = find_path_of_node_being_parsed()
     name = store_path_name(path) if isinstance(path, StorePath) else path
     where = "" if name is None else f"array {name}: "
     if isinstance(data, Mapping):  # of a record, some of whose fields are permitted

@@ -111,7 +111,7 @@ def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int 
     elif abs(value) == inf:
         bits = float_format.bits_after_largest_number
     else:
-        bits = _nearest_bits_of_positive_ratio(*abs(value).as_integer_ratio(), float_format)
+        bits = _nearest_bits_with_unlimited_exponent(*abs(value).as_integer_ratio(), float_format)
     if bits >= float_format.bits_after_largest_number:
         if not float_format.has_infinity:
             return None
@@ -120,7 +120,7 @@ def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int 
     return bits | float_format.sign_bit if is_negative and (bits or has_negative_zero) else bits
 
 
-def _nearest_bits_of_positive_ratio(
+def _nearest_bits_with_unlimited_exponent(
     numerator: int, denominator: int, float_format: FloatFormat
 ) -> int:
     """Bits of the nearest number, as if exponents were unlimited; `denominator` a power of two.
@@ -164,7 +164,7 @@ def number_to_json(value: np.generic) -> bool | float | str | tuple[float | str,
         return float_to_json(value)
     if dtype.name in INTEGERS or dtype.kind in "biu":
         return bool(value) if dtype.kind == "b" else int(value)
-    return tuple(map(float_to_json, np.array([value]).view(component_dtype_of(dtype))))
+    return tuple(map(float_to_json, np.array([value]).view(native_component_dtype_of(dtype))))
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:
@@ -244,13 +244,13 @@ def complex_from_json(
             name_in_message or dtype, value, "an array of two components, such as [0.0, 0.0]"
         )
     # Filled in by component, because arithmetic on NaN would lose payloads.
-    pair = np.empty(2, component_dtype_of(dtype))
+    pair = np.empty(2, native_component_dtype_of(dtype))
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
     return cast("np.generic", pair.view(dtype.newbyteorder("="))[0])
 
 
-def component_dtype_of(complex_dtype: DType) -> DType:
+def native_component_dtype_of(complex_dtype: DType) -> DType:
     """Type of the components of a complex type, or of a record of `real` and `imag`."""
     if complex_dtype.fields is not None:
         return complex_dtype["real"]

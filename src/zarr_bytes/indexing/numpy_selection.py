@@ -1,8 +1,9 @@
 """A selection of an array with NumPy's rules, brought into a form of zarr's and back.
 
-NumPy's result and zarr's forms of selection have other axes. Between them is the *gathered* array:
-it has an axis for each axis of the array, ascending, also for an integer; or one for all points.
-Elements are copied between chunks and the gathered array, and NumPy's result is a view of it.
+NumPy's result and zarr's forms of selection have other axes. Between them is the *intermediate*
+array: it has an axis for each axis of the array, ascending, also for an integer; or one for all
+points. Elements are copied between chunks and the intermediate array, and NumPy's result is a view
+of it.
 
 Of an array of shape (4, 5, 6), the result of ``array[2, ::-1, [1, 3]]`` has the shape (2, 5): NumPy
 takes an integer beside an array for an array, and puts the axes of arrays that a slice separates
@@ -10,17 +11,17 @@ first.
 
 >>> grid = ChunkGrid((4, 5, 6), chunk_shape=(4, 5, 2))
 >>> selection = NumpySelection(np.s_[2, ::-1, [1, 3]], grid)
->>> selection.shape, selection.gathered_shape
+>>> selection.shape, selection.intermediate_shape
 ((2, 5), (1, 5, 2))
 
-Each chunk puts its elements into the gathered array, in which slices ascend:
+Each chunk puts its elements into the intermediate array, in which slices ascend:
 
 >>> array = np.arange(120).reshape(4, 5, 6)
 >>> chunks = [array[..., :2], array[..., 2:4], array[..., 4:]]
->>> gathered = np.empty(selection.gathered_shape, int)
->>> for number, index, gathered_index in selection.gathered_parts_in_chunk_order(item_size=8):
-...     gathered[gathered_index] = chunks[number][index]
->>> bool((selection.from_gathered(gathered) == array[2, ::-1, [1, 3]]).all())
+>>> intermediate = np.empty(selection.intermediate_shape, int)
+>>> for number, index, intermediate_index in selection.iter_parts_chunk_by_chunk(item_size=8):
+...     intermediate[intermediate_index] = chunks[number][index]
+>>> bool((selection.from_intermediate(intermediate) == array[2, ::-1, [1, 3]]).all())
 True
 
 Where one chunk has all selected elements, NumPy selects of this chunk instead:
@@ -47,12 +48,14 @@ if TYPE_CHECKING:
 
     from zarr_bytes.indexing.selection import Array, AxisSelection, Offsets
 
-Entry: TypeAlias = "int | range | Offsets"
+IntRangeOrIndices: TypeAlias = "int | range | Offsets"
 """What is selected along an axis, counted from its beginning: no negative integers, no bools. Only
 a range may descend. Arrays have any number of axes."""
 
 FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
-_MAX_GATHERED_NBYTES: Final = 2**20  # gathered at once, which stay in the processor's cache
+_MAX_PIECE_NBYTES: Final = (
+    2**20
+)  # that NumPy copies at once, so that they stay in the processor's cache
 
 
 class ChunkPart(NamedTuple):
@@ -60,13 +63,13 @@ class ChunkPart(NamedTuple):
 
     chunk_number: int
     chunk_index: tuple[Any, ...]  # NumPy index of the chunk
-    gathered_index: tuple[Any, ...]  # NumPy index of the gathered array
+    intermediate_index: tuple[Any, ...]  # NumPy index of the intermediate array
 
 
 class EntriesAndEllipsisPosition(NamedTuple):
     """The entries of a selection."""
 
-    along_axes: list[Entry]  # one for each axis of the array
+    along_axes: list[IntRangeOrIndices]  # one for each axis of the array
     ellipsis_position: int  # position of `...`, by axis; -1 without one
 
 
@@ -125,9 +128,10 @@ class NumpySelection:
     def in_one_chunk(self) -> tuple[int, tuple[Any, ...]] | None:
         """Number of the chunk that has all selected elements, and NumPy index of it.
 
-        The index gives NumPy's result without a gathered array. None if several chunks have them.
+        The index gives NumPy's result without an intermediate array. None if several chunks have
+        them.
         """
-        bounds = [_bounds(entry) for entry in self._entries]
+        bounds = [_bounding_slice(entry) for entry in self._entries]
         in_one_chunk = self._grid.try_in_one_chunk(bounds)
         if in_one_chunk is None:
             return None
@@ -140,7 +144,7 @@ class NumpySelection:
             index_in_chunk.insert(self.ellipsis_position, ...)
         return number, tuple(index_in_chunk)
 
-    def gathered_parts_in_chunk_order(self, item_size: int) -> Iterator[ChunkPart]:
+    def iter_parts_chunk_by_chunk(self, item_size: int) -> Iterator[ChunkPart]:
         """All selected elements, chunk by chunk, in the order of chunk numbers.
 
         An element has `item_size` bytes. Many elements of one chunk come in several parts.
@@ -156,8 +160,8 @@ class NumpySelection:
                 continue
             for part in _split_by_size(axis_selections, item_size):
                 along_axes: list[Any] = [_shifted_index(axis.indices, 0) for axis in part]
-                gathered_index = outer_index([axis.out_selection for axis in part])
-                yield ChunkPart(number, outer_index(along_axes), gathered_index)
+                intermediate_index = outer_index([axis.out_selection for axis in part])
+                yield ChunkPart(number, outer_index(along_axes), intermediate_index)
 
     @property
     def has_arrays(self) -> bool:
@@ -172,38 +176,38 @@ class NumpySelection:
         return (*sizes[:before], *self._broadcast_shape, *sizes[before:])
 
     @property
-    def gathered_shape(self) -> tuple[int, ...]:
-        """Shape of the gathered array."""
+    def intermediate_shape(self) -> tuple[int, ...]:
+        """Shape of the intermediate array."""
         if self._are_points:
             return (prod(self._broadcast_shape),)
         return tuple([len(e) if isinstance(e, range) else np.size(e) for e in self._entries])
 
-    def from_gathered(self, gathered: Array) -> Array:
-        """The result of NumPy, a view of the gathered array."""
-        order = self._result_axes_as_gathered
-        with_all_axes = gathered[self._reversing_index].reshape([self.shape[i] for i in order])
+    def from_intermediate(self, intermediate: Array) -> Array:
+        """The result of NumPy, a view of the intermediate array."""
+        order = self._result_axes_in_intermediate_order
+        with_all_axes = intermediate[self._reversing_index].reshape([self.shape[i] for i in order])
         return with_all_axes.transpose(np.argsort(order))
 
-    def to_gathered(self, values: Array) -> Array:
-        """The gathered array of values that have the shape of the result; a view if possible."""
-        in_order = values.transpose(self._result_axes_as_gathered)
-        return in_order.reshape(self.gathered_shape)[self._reversing_index]
+    def to_intermediate(self, values: Array) -> Array:
+        """The intermediate array of values in the shape of the result; a view if possible."""
+        in_order = values.transpose(self._result_axes_in_intermediate_order)
+        return in_order.reshape(self.intermediate_shape)[self._reversing_index]
 
     @property
     def _reversing_index(self) -> tuple[slice, ...]:
-        """NumPy index that reverses the gathered array along slices of negative steps.
+        """NumPy index that reverses the intermediate array along slices of negative steps.
 
-        In the gathered array these ascend; reversed once more, it is as it was.
+        In the intermediate array these ascend; reversed once more, it is as it was.
         """
         entries = () if self._are_points else self._entries
         descends = [isinstance(entry, range) and entry.step < 0 for entry in entries]
         return tuple([slice(None, None, -1 if is_reversed else 1) for is_reversed in descends])
 
     @cached_property
-    def _result_axes_as_gathered(self) -> list[int]:
-        """The axes of the result in the order of the gathered array; then those of length 1.
+    def _result_axes_in_intermediate_order(self) -> list[int]:
+        """The axes of the result in the order of the intermediate array; then those of length 1.
 
-        Several of them are one axis of the gathered array where an array has several long axes.
+        Several of them are one axis of the intermediate array where an array has several long axes.
         """
         count = len(self.shape)
         before = self._axes_before_arrays
@@ -251,7 +255,7 @@ def _long_axes(array: Offsets) -> list[int]:
     return [axis for axis in range(-array.ndim, 0) if array.shape[axis] > 1]
 
 
-def _bounds(entry: Entry) -> slice:
+def _bounding_slice(entry: IntRangeOrIndices) -> slice:
     """From the lowest index of an entry to the highest."""
     if isinstance(entry, int):
         return slice(entry, entry + 1)
@@ -263,7 +267,7 @@ def _bounds(entry: Entry) -> slice:
     return slice(low, high + 1)
 
 
-def _shifted_index(entry: Entry, distance: int) -> int | slice | Offsets:
+def _shifted_index(entry: IntRangeOrIndices, distance: int) -> int | slice | Offsets:
     """NumPy index of what is selected along an axis, plus a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry
@@ -280,12 +284,12 @@ def _split_by_size(
     """
     arrays = [i for i, axis in enumerate(axis_selections) if not isinstance(axis.indices, range)]
     nbytes = item_size * prod([len(axis.indices) for axis in axis_selections])
-    if len(arrays) != 1 or nbytes <= _MAX_GATHERED_NBYTES:
+    if len(arrays) != 1 or nbytes <= _MAX_PIECE_NBYTES:
         yield axis_selections
         return
     i = arrays[0]
     indices = axis_selections[i].indices
-    count = max(_MAX_GATHERED_NBYTES * len(indices) // nbytes, 1)
+    count = max(_MAX_PIECE_NBYTES * len(indices) // nbytes, 1)
     for first in range(0, len(indices), count):
         piece = axis_selections[i].subset(indices[first : first + count], first)
         yield [*axis_selections[:i], piece, *axis_selections[i + 1 :]]
@@ -316,7 +320,7 @@ def _entries_and_ellipsis_position(
     )
 
 
-def _entry(entry: Any, n: int, axis: int) -> Entry:
+def _entry(entry: Any, n: int, axis: int) -> IntRangeOrIndices:
     """An entry of a selection along an axis of `n` elements, counted from its beginning.
 
     An IndexError if it is of a type that is not permitted, or outside of the axis.

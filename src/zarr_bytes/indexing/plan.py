@@ -32,11 +32,11 @@ The same in code, with elements of one byte:
 The first selected element is at byte 1, from which ranges are counted: here ``chunk[0:3, 1:3]``
 becomes a `Slab`, an array in the fetched bytes.
 
->>> slab = planner.single_slab
+>>> slab = planner.slab_of_all_ranges
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
 ([(0, 2), (4, 6), (8, 10)], (3, 2), (2, 1))
 >>> planner = SlabPlanner(rows_and_columns, element_strides=(4, 1), item_size=1, gap_nbytes=2)
->>> slab = planner.single_slab
+>>> slab = planner.slab_of_all_ranges
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
 ([(0, 10)], (3, 2), (4, 1))
 
@@ -115,25 +115,33 @@ class ByteRanges:
     Parameters
     ----------
     offset : int
-        Of the first byte of one range; or any offset from which `bounds_from_offset` are counted.
+        Of the first byte of one range; or any offset from which `bounds_from_offset_if_several` are
+        counted.
     total_nbytes : int
         Sum of the sizes of all ranges; the attribute is `nbytes`.
-    bounds_from_offset : tuple of two arrays, optional
+    bounds_from_offset_if_several : tuple of two arrays, optional
         Starts and stops of the ranges, counted from `offset`; None for one range.
     """
 
-    __slots__ = ("bounds_from_offset", "nbytes", "offset")
+    __slots__ = ("bounds_from_offset_if_several", "nbytes", "offset")
 
     def __init__(
-        self, offset: int, total_nbytes: int, bounds_from_offset: StartsAndStops | None = None
+        self,
+        offset: int,
+        total_nbytes: int,
+        bounds_from_offset_if_several: StartsAndStops | None = None,
     ) -> None:
         self.offset = offset
         self.nbytes = total_nbytes
-        self.bounds_from_offset = bounds_from_offset
+        self.bounds_from_offset_if_several = bounds_from_offset_if_several
 
     def number_of_ranges(self) -> int:
         """Number of ranges."""
-        return 1 if self.bounds_from_offset is None else self.bounds_from_offset[0].size
+        return (
+            1
+            if self.bounds_from_offset_if_several is None
+            else self.bounds_from_offset_if_several[0].size
+        )
 
     def requests(self, max_request_nbytes: int) -> Iterator[StartStopPackedOffset]:
         """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
@@ -154,13 +162,15 @@ class ByteRanges:
 
     def starts_and_stops(self) -> StartsAndStops:
         """Starts and stops of all ranges, counted as `offset` is."""
-        if self.bounds_from_offset is None:
+        if self.bounds_from_offset_if_several is None:
             return np.array([self.offset]), np.array([self.offset + self.nbytes])
-        return self.offset + self.bounds_from_offset[0], self.offset + self.bounds_from_offset[1]
+        return self.offset + self.bounds_from_offset_if_several[
+            0
+        ], self.offset + self.bounds_from_offset_if_several[1]
 
     def ranges(self) -> Iterator[StartStopPackedOffset]:
         """Start, stop, and position among the fetched bytes, of every range."""
-        if self.bounds_from_offset is None:
+        if self.bounds_from_offset_if_several is None:
             return iter([(self.offset, self.offset + self.nbytes, 0)])
 
         def blocks() -> Iterator[Iterator[StartStopPackedOffset]]:
@@ -176,7 +186,7 @@ class ByteRanges:
 
         One range is a view of `content`, several are a copy.
         """
-        if self.bounds_from_offset is None:
+        if self.bounds_from_offset_if_several is None:
             return content[self.offset : self.offset + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
@@ -185,10 +195,10 @@ class ByteRanges:
 
         Not all at once, since Python integers take much memory.
         """
-        if self.bounds_from_offset is None:
+        if self.bounds_from_offset_if_several is None:
             yield [self.offset], [self.nbytes]
             return
-        starts, stops = self.bounds_from_offset
+        starts, stops = self.bounds_from_offset_if_several
         for i in range(0, starts.size, _AT_ONCE):
             block = starts[i : i + _AT_ONCE]
             yield (block + self.offset).tolist(), (stops[i : i + _AT_ONCE] - block).tolist()
@@ -291,16 +301,20 @@ class AxisRanges(ABC):
         return 1 + bisect_left(longer, True, key=exceeds)  # noqa: FBT003 -- the value looked for
 
     def range_bounds_of_piece(
-        self, first_position: int, stop_position: int, bounds_inside: StartsAndStops | None
+        self,
+        first_position: int,
+        stop_position: int,
+        bounds_inside_if_several: StartsAndStops | None,
     ) -> StartsAndStops:
         """Starts and stops of the ranges of a piece, counted from its first element.
 
-        `bounds_inside` has those of one index, repeated at each; None if that is one range.
+        `bounds_inside_if_several` has those of one index, repeated at each; None if that is one
+        range.
         """
-        if bounds_inside is None:
+        if bounds_inside_if_several is None:
             starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
         else:
-            starts, stops = bounds_inside
+            starts, stops = bounds_inside_if_several
         offsets, starts_new_range = self._distinct_offsets(first_position, stop_position)
         # Of all ranges at all indices, those that begin or end where two are joined have no bound.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
@@ -441,12 +455,12 @@ class Slab(NamedTuple):
     selected_index: tuple[Any, ...] | None
     axis_bounds: AxisBounds | None  # the part of the selection; None for all of it
 
-    def elements(self, fetched: Bytes, at: int, dtype: Any) -> Array:
-        """The selected elements, whose ranges are in `fetched` from the byte `at` on.
+    def selected_elements(self, fetched: Bytes, offset: int, dtype: Any) -> Array:
+        """The selected elements, whose ranges are in `fetched` from the byte `offset` on.
 
         A view of `fetched`; a copy where there is a `selected_index`.
         """
-        array: Array = np.ndarray(self.shape, dtype, fetched, at, self.strides)
+        array: Array = np.ndarray(self.shape, dtype, fetched, offset, self.strides)
         return array if self.selected_index is None else array[self.selected_index]
 
     def put_into_bytes(self, elements: Array, range_bytes: Array) -> None:
@@ -506,7 +520,7 @@ class SlabPlanner:
             self.stats = axis.stats
 
     @cached_property
-    def single_slab(self) -> Slab:
+    def slab_of_all_ranges(self) -> Slab:
         """The slab of the whole selection."""
         (slab,) = self._split_by_size(UNLIMITED, UNLIMITED)
         return slab
@@ -518,7 +532,7 @@ class SlabPlanner:
         """
         max_elements = max(max_nbytes // self.item_size, 1)
         if self.stats.fits(max_elements, max_ranges):
-            return (self.single_slab,)
+            return (self.slab_of_all_ranges,)
         return self._split_by_size(max_elements, max_ranges)
 
     def _split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[Slab]:
@@ -687,8 +701,12 @@ def group_into_fetches(
             ranges = slab.ranges
             start = offset + ranges.offset
             size = ranges.nbytes
-            bounds = ranges.bounds_from_offset
-            if together and bounds is None and (last := together[-1]).bounds_from_offset is None:
+            bounds = ranges.bounds_from_offset_if_several
+            if (
+                together
+                and bounds is None
+                and (last := together[-1]).bounds_from_offset_if_several is None
+            ):
                 unread = start - last.offset - last.nbytes
                 if (
                     0 <= unread <= max_gap_within_range
@@ -718,7 +736,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
     """All of these ranges, at least one, in their order; `nbytes` is the sum of their sizes."""
     if len(together) == 1:
         return together[0]
-    if all(ranges.bounds_from_offset is None for ranges in together):
+    if all(ranges.bounds_from_offset_if_several is None for ranges in together):
         starts = np.array([ranges.offset for ranges in together])
         stops = starts + [ranges.nbytes for ranges in together]
         return ByteRanges(0, nbytes, (starts, stops))
@@ -738,7 +756,7 @@ class Plan:
         Layout of the object.
     selection : Selection
         Selected elements.
-    cost_unless_read_whole : RequestCost or None
+    cost_or_none_if_read_whole : RequestCost or None
         Largest gap and size of a request. None where objects are read whole, as from memory:
         then the selection is one range.
 
@@ -771,12 +789,17 @@ class Plan:
     """
 
     def __init__(
-        self, layout: ObjectLayout, selection: Selection, cost_unless_read_whole: RequestCost | None
+        self,
+        layout: ObjectLayout,
+        selection: Selection,
+        cost_or_none_if_read_whole: RequestCost | None,
     ) -> None:
         self.layout = layout
         self.selection = selection
         self.gap, self.max_request_nbytes = (
-            (UNLIMITED, UNLIMITED) if cost_unless_read_whole is None else cost_unless_read_whole
+            (UNLIMITED, UNLIMITED)
+            if cost_or_none_if_read_whole is None
+            else cost_or_none_if_read_whole
         )
         # Of the stored axes of an inner chunk, in elements; points are on one axis of offsets.
         self._strides = (1,) if selection.are_points else layout.grid.element_strides
@@ -1042,7 +1065,7 @@ def _fastest_max_request_nbytes(
 def plan_of(
     layout: ObjectLayout,
     chunk_selection: Any,
-    cost_unless_read_whole: RequestCost | None,
+    cost_or_none_if_read_whole: RequestCost | None,
     out_selection: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Plan:
@@ -1054,7 +1077,7 @@ def plan_of(
         Layout of the object.
     chunk_selection : tuple
         The selection, in one of the four forms of `indexing.selection`.
-    cost_unless_read_whole : RequestCost or None
+    cost_or_none_if_read_whole : RequestCost or None
         Largest gap and size of a request; None where objects are read whole.
     out_selection : tuple or array, optional
         The places of the selected elements in `out`; None where `out` has these alone.
@@ -1062,4 +1085,4 @@ def plan_of(
         Axes of the array that `out` does not have.
     """
     selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
-    return Plan(layout, selection, cost_unless_read_whole)
+    return Plan(layout, selection, cost_or_none_if_read_whole)

@@ -90,7 +90,7 @@ class PlanCache:
         self,
         layout: ObjectLayout,
         chunk_selection: Any,
-        cost_unless_read_whole: RequestCost | None,
+        cost_or_none_if_read_whole: RequestCost | None,
         out_selection: Any = None,
         drop_axes: tuple[int, ...] = (),
     ) -> Plan:
@@ -102,9 +102,9 @@ class PlanCache:
         """
         if not is_basic_selection(chunk_selection):
             return plan_of(
-                layout, chunk_selection, cost_unless_read_whole, out_selection, drop_axes
+                layout, chunk_selection, cost_or_none_if_read_whole, out_selection, drop_axes
             )
-        key = layout, cost_unless_read_whole
+        key = layout, cost_or_none_if_read_whole
         kept = self._plans.get(key)
         if kept is not None and kept.chunk_selection == chunk_selection:
             return kept.plan
@@ -116,7 +116,7 @@ class PlanCache:
             plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)
         else:
             plan = plan_of(
-                layout, chunk_selection, cost_unless_read_whole, out_selection, drop_axes
+                layout, chunk_selection, cost_or_none_if_read_whole, out_selection, drop_axes
             )
         if plan.range_count <= layout.limits.inline_ranges:
             if len(self._plans) >= _MAX_KEPT:
@@ -141,7 +141,7 @@ class PlanCache:
         self._fetches[key] = entries, fetches
         return fetches
 
-    def take_prepared_read(
+    def take_prepared_read_if_kept(
         self, key: Hashable, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
     ) -> PreparedRead | None:
         """Take a prepared read out, so that no other thread uses its memory; None without one.
@@ -153,13 +153,15 @@ class PlanCache:
             return None
         return prepared
 
-    def put_back(self, key: Hashable, prepared: PreparedRead) -> None:
+    def keep_prepared_read(self, key: Hashable, prepared: PreparedRead) -> None:
         """Keep a prepared read for the next read of its layout and selection."""
         if len(self._prepared_reads) >= _MAX_KEPT:
             self._prepared_reads.clear()
         self._prepared_reads[key, prepared.layout] = prepared
 
-    def prepared_write(self, plan: Plan, *, is_complete_chunk: bool) -> PreparedWrite | None:
+    def get_prepared_write_if_kept(
+        self, plan: Plan, *, is_complete_chunk: bool
+    ) -> PreparedWrite | None:
         """The last prepared write, if it is of this plan and this kind; else None."""
         last = self._prepared_write
         if last is None or last.plan is not plan or last.is_complete_chunk is not is_complete_chunk:

@@ -232,11 +232,11 @@ def scalar_of(value: Any, dtype: Any) -> Array:
     return element
 
 
-def broadcast(value: Array, shape: tuple[int, ...], *, selects_element: bool = False) -> Array:
+def broadcast(value: Array, shape: tuple[int, ...], *, requires_scalar: bool = False) -> Array:
     """`value` in the shape of a selection, as NumPy assigns it: a view, which may be read-only.
 
     As in ``array[selection] = value``, axes of length 1 in front of those of the selection are left
-    out. One that `selects_element` has no axes and takes no array with axes, other than an array
+    out. One that `requires_scalar` has no axes and takes no array with axes, other than an array
     of one bool or of one record. A ValueError if the value does not fit.
     """
     if value.shape == shape:
@@ -244,7 +244,7 @@ def broadcast(value: Array, shape: tuple[int, ...], *, selects_element: bool = F
     elements = np.asarray(value)  # a matrix has two axes in any shape
     extra_axes = elements.ndim - len(shape)
     is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
-    if selects_element and extra_axes and not is_taken_for_one:
+    if requires_scalar and extra_axes and not is_taken_for_one:
         raise shape_mismatch_error(value.shape, shape)
     try:
         return np.broadcast_to(elements.squeeze(tuple(range(extra_axes))), shape)

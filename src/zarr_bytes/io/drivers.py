@@ -74,7 +74,7 @@ class Driver:
             " compressed by the server (Content-Encoding), or copy them to a folder",
         )
 
-    def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
+    def request_cost_or_none_if_read_whole(self, key: str) -> RequestCost | None:
         """Cost of a request of a part of the object at `key`; None if it is read whole."""
         return (
             None if self.why_always_whole(key) is not None else self.request_cost_if_partial_reads()
@@ -92,17 +92,17 @@ class Driver:
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
-    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
         """The bytes of the object at `key`, not copied and read-only; None if it is missing.
 
-        Raises ChunkSizeError unless there are `expected_nbytes` of them; None is any number. Only
-        for stores that have a `files_root` or are in memory; others raise NotImplementedError. It
-        may wait for the disk.
+        Raises ChunkSizeError unless there are `expected_nbytes_if_known` of them; None is any
+        number. Only for stores that have a `files_root` or are in memory; others raise
+        NotImplementedError. It may wait for the disk.
         """
         raise NotImplementedError
 
     def view_writable_bytes_if_exists(
-        self, key: str, expected_nbytes: int | None, writable_mappings: WritableMappings
+        self, key: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
         """As `view_bytes_if_exists`, but changes of the bytes change the file.
 
@@ -131,16 +131,16 @@ class FileDriver(_LocalMediaDriver):
             return 'it was opened to be read only: open it with mode="r+"'
         return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
-    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
         """The bytes of a file, mapped; raises as `map_read_only_if_exists`."""
-        return map_read_only_if_exists(f"{self.files_root}/{key}", expected_nbytes)
+        return map_read_only_if_exists(f"{self.files_root}/{key}", expected_nbytes_if_known)
 
     def view_writable_bytes_if_exists(
-        self, key: str, expected_nbytes: int | None, writable_mappings: WritableMappings
+        self, key: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
         """The bytes of a file, mapped; raises as `map_writable_if_exists`."""
         return map_writable_if_exists(
-            f"{self.files_root}/{key}", expected_nbytes, writable_mappings
+            f"{self.files_root}/{key}", expected_nbytes_if_known, writable_mappings
         )
 
 
@@ -155,14 +155,14 @@ class MemoryDriver(Driver):
             "the chunks are in memory, where reading one whole costs nothing", "none is needed"
         )
 
-    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
-        if expected_nbytes is not None and content.size != expected_nbytes:
-            raise wrong_size_error(key, 0, expected_nbytes, content.size)
+        if expected_nbytes_if_known is not None and content.size != expected_nbytes_if_known:
+            raise wrong_size_error(key, 0, expected_nbytes_if_known, content.size)
         content.flags.writeable = False  # this NumPy array, and not the buffer
         return content
 

@@ -2,14 +2,17 @@
 
 The pieces of a write, which run in a thread. `write_object` of `write` uses them, and says when:
 
-1. `open_locked` opens the file for writing, and locks it until the end of the block: shared to
+1. `open_and_lock_if_exists` opens the file for writing, and locks it until the end of the block:
+   shared to
    write into it, exclusively to replace it. Then it looks at what is there: a `FileState`. If the
    path leads to another file by now, it is opened again.
-2. `OpenedChunk.overwrite` writes byte ranges in place.
-3. `OpenedChunk.replace` puts a new file at the path, `OpenedChunk.delete` deletes the old one. A
+2. `OpenedOrMissingChunk.overwrite` writes byte ranges in place.
+3. `OpenedOrMissingChunk.try_replace` puts a new file at the path, `OpenedOrMissingChunk.delete`
+   deletes the old one. A
    missing chunk gets its file by `link`: if another process has made one meanwhile, that is opened.
 
-`open_to_replace_unlocked` opens the file to make a new one out of it, without locks, as zarr does.
+`open_to_replace_unlocked_if_exists` opens the file to make a new one out of it, without locks, as
+zarr does.
 
 A new file is made under a temporary name beside the chunk, so that it appears at once and complete.
 Nothing is synchronised to the disk, as with zarr. `locks` says why no write is lost.
@@ -123,7 +126,7 @@ class NewFile(NamedTuple):
         return written + self.range_update.ranges.nbytes
 
 
-class OpenedChunk(NamedTuple):
+class OpenedOrMissingChunk(NamedTuple):
     """A chunk that one of the two functions below has opened: its file, or the place for one.
 
     For the thread that has opened it, within the `with` block.
@@ -158,24 +161,24 @@ class OpenedChunk(NamedTuple):
         if size_now != size:
             raise wrong_size_error(self.path, 0, size, size_now)
 
-    def replace(self, new_file: NewFile) -> int | None:
+    def try_replace(self, new_file: NewFile) -> int | None:
         """Put a new file at the path; the number of written bytes.
 
         None if the chunk was missing, and another process has made it meanwhile: it must be opened
         again.
         """
         try:
-            return _make_file(self.path, new_file, self.publish, self.outcome)
+            return _make_and_publish_file(self.path, new_file, self.publish, self.outcome)
         except _AlreadyMadeError:
             return None
 
     def delete(self) -> None:
         """Delete what is at the path; nothing if the chunk was missing, even if it is there now."""
         path = self.path
-        if self.publish is _publish_by_link_or_rename:
+        if self.publish is _publish_by_link_or_replace:
             return
         try:
-            _check_kind(path)
+            _check_kind_and_exists(path)
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
         except OSError as error:
@@ -183,9 +186,9 @@ class OpenedChunk(NamedTuple):
 
 
 @contextmanager
-def open_to_replace_unlocked(
+def open_to_replace_unlocked_if_exists(
     path: str, root: str, *, keeps_old_elements: bool
-) -> Iterator[OpenedChunk]:
+) -> Iterator[OpenedOrMissingChunk]:
     """Open the file of a chunk for the block, to replace it without a lock; it is not changed.
 
     With `keeps_old_elements`, for reading; otherwise nothing is opened.
@@ -193,13 +196,13 @@ def open_to_replace_unlocked(
     file = open_chunk_file_if_exists(path, root) if keeps_old_elements else None
     state = FileState.MISSING if file is None else FileState.MUST_BE_REPLACED
     with file or nullcontext():
-        yield OpenedChunk(path, state, _publish_by_rename, file=file)
+        yield OpenedOrMissingChunk(path, state, _publish_by_replace, file=file)
 
 
 @contextmanager
-def open_locked(
-    path: str, root: str, *, lock_is_shared: bool, keeps_old_elements: bool, lock_seconds: int
-) -> Iterator[OpenedChunk]:
+def open_and_lock_if_exists(
+    path: str, root: str, *, lock_is_shared: bool, keeps_old_elements: bool, max_idle_seconds: int
+) -> Iterator[OpenedOrMissingChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
     It waits for the lock. A missing chunk is not locked.
@@ -213,7 +216,7 @@ def open_locked(
         this process must not write, the lock is exclusive all the same.
     keeps_old_elements
         Whether elements of the old file are kept, so that it must be read or changed.
-    lock_seconds
+    max_idle_seconds
         How long it waits for another program that holds the lock and writes nothing.
 
     Raises
@@ -225,17 +228,21 @@ def open_locked(
     WorkCancelledError
         If the write is cancelled while it waits for the lock.
     """
-    unlocked: OpenedChunk | None = None
+    unlocked: OpenedOrMissingChunk | None = None
     try:
-        descriptor, may_write = open_to_write_unlocked(path, for_shared_lock=lock_is_shared)
+        descriptor, may_write = open_to_write_unlocked_if_exists(
+            path, for_shared_lock=lock_is_shared
+        )
         if descriptor is None and may_write:  # another process may make one first
             outcome = _NOT_MADE if keeps_old_elements else _NOT_REPLACED
-            unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link_or_rename, outcome)
+            unlocked = OpenedOrMissingChunk(
+                path, FileState.MISSING, _publish_by_link_or_replace, outcome
+            )
     except PermissionError:
         if keeps_old_elements:
             raise
         # Nobody else can read it either.
-        unlocked = OpenedChunk(path, FileState.MUST_BE_REPLACED, _publish_by_rename)
+        unlocked = OpenedOrMissingChunk(path, FileState.MUST_BE_REPLACED, _publish_by_replace)
     if unlocked is not None:
         yield unlocked
         return
@@ -245,13 +252,13 @@ def open_locked(
     lock_is_shared = lock_is_shared and may_write
     with ChunkFile(descriptor, path, root) as file:
         lock_if_supported(
-            descriptor, path, root, is_shared=lock_is_shared, max_seconds=lock_seconds
+            descriptor, path, root, is_shared=lock_is_shared, max_idle_seconds=max_idle_seconds
         )
         try:
             if leads_to_nothing:
                 is_changed = os.path.exists(path) or not os.path.islink(path)  # noqa: PTH110, PTH114
                 state = FileState.CHANGED if is_changed else FileState.MISSING
-                yield OpenedChunk(path, state, os.replace)
+                yield OpenedOrMissingChunk(path, state, os.replace)
             else:
                 status = os.fstat(descriptor)
                 state = _state_of(
@@ -261,7 +268,7 @@ def open_locked(
                     keeps_old_elements=keeps_old_elements,
                     may_write=may_write,
                 )
-                yield OpenedChunk(
+                yield OpenedOrMissingChunk(
                     path, state, os.replace, _NOT_REPLACED, lock_is_shared, file, status.st_size
                 )
         finally:
@@ -273,8 +280,8 @@ def _state_of(
 ) -> FileState:
     """The state of an open, locked file; a ChunkFileError for anything but a regular file.
 
-    Parameters as of `open_locked` and `is_hard_linked_or_read_only`; `may_write` is that of
-    `open_to_write_unlocked`.
+    Parameters as of `open_and_lock_if_exists` and `is_hard_linked_or_read_only`; `may_write` is
+    that of `open_to_write_unlocked_if_exists`.
     """
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise not_a_file_error(path, status.st_mode)
@@ -299,7 +306,7 @@ class DescriptorAndMayWrite(NamedTuple):
     """False if `path` is a symbolic link, or there is no permission to write."""
 
 
-def open_to_write_unlocked(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
+def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
     """Open the file at `path` without a lock; for reading, where it must not be written.
 
     On a file system that is mounted read-only, an error `for_shared_lock`, under which the
@@ -329,7 +336,7 @@ def too_many_attempts_error(path: str) -> OSError:
     )
 
 
-def create_file(path: str, new_file: NewFile) -> bool:
+def create_file_if_missing(path: str, new_file: NewFile) -> bool:
     """Make a file at `path`, if there is none; whether it has been made.
 
     A file that another process makes meanwhile stays. An OSError if the system or the file system
@@ -342,10 +349,10 @@ def create_file(path: str, new_file: NewFile) -> bool:
             " one process write each chunk, without `preallocate`",
             path,
         )
-    if _check_kind(path):
+    if _check_kind_and_exists(path):
         return False
     try:
-        _make_file(path, new_file, _publish_by_link, _NOT_MADE)
+        _make_and_publish_file(path, new_file, _publish_by_link, _NOT_MADE)
     except _AlreadyMadeError:
         if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             raise ChunkFileError(f"{path} is a symbolic link to nothing: delete it") from None
@@ -360,7 +367,7 @@ def create_file(path: str, new_file: NewFile) -> bool:
     return True
 
 
-def _make_file(path: str, new_file: NewFile, publish: _Publish, outcome: str) -> int:
+def _make_and_publish_file(path: str, new_file: NewFile, publish: _Publish, outcome: str) -> int:
     """Make a file beside `path`, and `publish` it; the number of written bytes.
 
     After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
@@ -403,16 +410,16 @@ def _publish_by_link(temporary: str, path: str) -> None:
         os.unlink(temporary)  # noqa: PTH108
 
 
-def _publish_by_link_or_rename(temporary: str, path: str) -> None:
-    """As `_publish_by_link`, or by `_publish_by_rename` on a file system without hard links."""
+def _publish_by_link_or_replace(temporary: str, path: str) -> None:
+    """As `_publish_by_link`, or by `_publish_by_replace` on a file system without hard links."""
     try:
         _publish_by_link(temporary, path)
     except _NoLinksError:
-        _publish_by_rename(temporary, path)
+        _publish_by_replace(temporary, path)
 
 
 def _make_with_folders_into(held: list[int], temporary: str) -> None:
-    """Make and open a file, and its folders if they are missing, as `open_descriptor_into`."""
+    """Make and open a file, and missing folders, as `open_descriptor_into_if_exists` opens one."""
     flags = WRITE_FLAGS | os.O_CREAT | os.O_EXCL
     try:
         held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
@@ -421,13 +428,13 @@ def _make_with_folders_into(held: list[int], temporary: str) -> None:
         held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
 
 
-def _publish_by_rename(temporary: str, path: str) -> None:
+def _publish_by_replace(temporary: str, path: str) -> None:
     """Rename a complete file, over another file if there is one."""
-    _check_kind(path)
+    _check_kind_and_exists(path)
     os.replace(temporary, path)  # noqa: PTH105
 
 
-def _check_kind(path: str) -> bool:
+def _check_kind_and_exists(path: str) -> bool:
     """Whether a regular file is at `path`; False for nothing, or a symbolic link to nothing.
 
     A ChunkFileError for anything else: a FIFO, a socket, a folder.

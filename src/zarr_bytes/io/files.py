@@ -63,11 +63,11 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
 def open_descriptor_if_exists(path: str, flags: int = READ_FLAGS) -> int | None:
     """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait.
 
-    Errors are those of `open_descriptor_into`. An interrupt (Ctrl-C) leaves no file open.
+    Errors are those of `open_descriptor_into_if_exists`. An interrupt (Ctrl-C) leaves no file open.
     """
     descriptors: list[int] = []
     try:
-        open_descriptor_into(descriptors, path, flags)
+        open_descriptor_into_if_exists(descriptors, path, flags)
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -75,7 +75,7 @@ def open_descriptor_if_exists(path: str, flags: int = READ_FLAGS) -> int | None:
     return descriptors[0] if descriptors else None
 
 
-def open_descriptor_into(descriptors: list[int], path: str, flags: int) -> None:
+def open_descriptor_into_if_exists(descriptors: list[int], path: str, flags: int) -> None:
     """Open the file at `path` and append its descriptor; nothing if it is missing.
 
     In a thread: it may wait for another program that has a lease on the file. The list keeps the
@@ -264,15 +264,17 @@ class ChunkFile:
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
 
-    def read_index(self, layout: ObjectLayout, file_nbytes: int | None = None) -> InnerChunkIndex:
+    def read_index(
+        self, layout: ObjectLayout, file_nbytes_if_known: int | None = None
+    ) -> InnerChunkIndex:
         """Read the index of the object; a ShardIndexError if it is truncated or damaged.
 
-        `file_nbytes` is the size of the file, if somebody has looked. Nothing is read of a chunk,
-        whose index is a constant.
+        `file_nbytes_if_known` is the size of the file, if somebody has looked. Nothing is read of a
+        chunk, whose index is a constant.
         """
         if not layout.index_nbytes:
             return SINGLE_CHUNK_INDEX
-        size = self.size_of_regular_file() if file_nbytes is None else file_nbytes
+        size = self.size_of_regular_file() if file_nbytes_if_known is None else file_nbytes_if_known
         start = layout.index_offset(size)
         content = np.empty(min(layout.index_nbytes, size), np.uint8)
         try:
@@ -293,7 +295,7 @@ class ChunkFile:
             self._fetched = np.empty(ranges.nbytes, np.uint8)
         fetched = self._fetched[: ranges.nbytes]
         memory = memoryview(fetched)
-        if ranges.bounds_from_offset is None and ranges.nbytes <= max_request_nbytes:
+        if ranges.bounds_from_offset_if_several is None and ranges.nbytes <= max_request_nbytes:
             self.read_range(memory, ranges.offset)
             return fetched
         max_short_nbytes = ranges.number_of_ranges() * short_range_nbytes

@@ -26,7 +26,7 @@ import os
 import sys
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import ref
 
@@ -54,6 +54,10 @@ _MAX_FACTS: Final = 1000  # of one kind, after which they are forgotten
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+
+
+IsFirstTime: TypeAlias = bool
+"""Whether this has been recorded of the store for the first time."""
 
 
 class _Facts(Generic[_Key, _Value]):
@@ -232,7 +236,7 @@ class KnownStores:
         else:
             self._stores_with_ranges.record(id(store), ref(store), until=until)
 
-    def record_whole_object_answer(self, store: object) -> bool:
+    def record_whole_object_answer(self, store: object) -> IsFirstTime:
         """Remember that a range has brought the whole object, or was refused, for ten minutes.
 
         Returns True for the first time of a store, which is when the user is warned: not again

@@ -12,7 +12,7 @@ import errno
 import os
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor_if_exists
@@ -31,9 +31,12 @@ _IS_HELD: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FIRST_PAUSE: Final = 2**-12
 _LONGEST_PAUSE: Final = 2**-7
 
+_ErrnoOrZero: TypeAlias = int
+"""The number of an error of the system; 0 without one."""
+
 
 def lock_if_supported(
-    descriptor: int, path: str, root: str, *, is_shared: bool, max_seconds: int
+    descriptor: int, path: str, root: str, *, is_shared: bool, max_idle_seconds: int
 ) -> None:
     """Lock an open file, for as long as it is open or until `unlock`.
 
@@ -48,13 +51,13 @@ def lock_if_supported(
         Of the store.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
-    max_seconds
+    max_idle_seconds
         How long it waits for another program that holds the lock and writes nothing.
 
     Raises
     ------
     OSError
-        Of the system; EBUSY after `max_seconds`.
+        Of the system; EBUSY after `max_idle_seconds`.
     WorkCancelledError
         If the write is cancelled while it waits.
     """
@@ -63,12 +66,12 @@ def lock_if_supported(
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     error_number = _try_lock(descriptor, operation)
     if error_number in _IS_HELD:
-        error_number = _retry_lock(descriptor, path, operation, max_seconds)
+        error_number = _retry_lock(descriptor, path, operation, max_idle_seconds)
     if error_number not in (0, *_HAS_NO_LOCKS):
         raise OSError(error_number, os.strerror(error_number), path)
 
 
-def _try_lock(descriptor: int, operation: int) -> int:
+def _try_lock(descriptor: int, operation: int) -> _ErrnoOrZero:
     """Number of the error of one attempt, or 0."""
     try:
         fcntl.flock(descriptor, operation)
@@ -77,14 +80,14 @@ def _try_lock(descriptor: int, operation: int) -> int:
     return 0
 
 
-def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) -> int:
+def _retry_lock(descriptor: int, path: str, operation: int, max_idle_seconds: int) -> _ErrnoOrZero:
     """Try it again and again; the number of an error other than that of a held lock, or 0.
 
     A call that waits could not be stopped, and has no end. Raises as `lock_if_supported`.
     """
     pause = _FIRST_PAUSE
     last_state = None
-    until = monotonic() + max_seconds / 2
+    until = monotonic() + max_idle_seconds / 2
     while (error_number := _try_lock(descriptor, operation)) in _IS_HELD:
         if work_cancelled_check.get()():
             raise WorkCancelledError
@@ -94,12 +97,12 @@ def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) ->
                 raise OSError(
                     errno.EBUSY,
                     f"{os.strerror(errno.EBUSY)}: another program has held a lock (flock) of the"
-                    f" chunk for {max_seconds} seconds, and nothing has been written: end that"
+                    f" chunk for {max_idle_seconds} seconds, and nothing has been written: end that"
                     " program, or write when it is done",
                     path,
                 )
             last_state = state
-            until = monotonic() + max_seconds / 2
+            until = monotonic() + max_idle_seconds / 2
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
     return error_number

@@ -26,7 +26,7 @@ from zarr_bytes.io.files import (
     closing_descriptor,
     not_a_file_error,
     open_descriptor_if_exists,
-    open_descriptor_into,
+    open_descriptor_into_if_exists,
 )
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def copy_if_maybe_mapped(
     for owner in chain_of_bases(array):
         identity = owner.identity if isinstance(owner, MappedFile) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
-            identity = _identity_at(owner.filename)
+            identity = _identity_if_exists(owner.filename)
         if identity is not None:
-            return array.copy() if identity in map(_identity_at, paths) else array
+            return array.copy() if identity in map(_identity_if_exists, paths) else array
     # Nobody says whether other memory is that of a file: a mapping without a name, a capsule.
     # An array that is read into is taken for shared memory, which a copy would double.
     owns_memory = isinstance(owner, np.ndarray) and owner.flags.owndata
@@ -90,7 +90,7 @@ def copy_if_maybe_mapped(
     return array.copy()
 
 
-def _identity_at(path: str | Path) -> _Identity | None:
+def _identity_if_exists(path: str | Path) -> _Identity | None:
     """Identity of the file at `path`; None if it is missing or cannot be looked at."""
     with suppress(OSError):
         status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
@@ -131,7 +131,7 @@ class WritableMappings:
         """
         lost = []
         for path, identity in sorted([*self._mappings], key=itemgetter(0)):
-            synced = _sync_file(path)
+            synced = _sync_file_if_exists(path)
             with counters.lock:  # threads may call the other methods
                 if identity not in (None, synced):
                     lost.append(f"{path} was {'replaced' if synced else 'deleted'}")
@@ -145,7 +145,7 @@ class WritableMappings:
             )
 
 
-def _sync_file(path: str) -> _Identity | None:
+def _sync_file_if_exists(path: str) -> _Identity | None:
     """Wait until the file at `path` is on the disk; its identity, or None if it is missing."""
     descriptor = open_descriptor_if_exists(path)
     if descriptor is None:
@@ -156,14 +156,14 @@ def _sync_file(path: str) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-def map_read_only_if_exists(path: str, expected_nbytes: int | None) -> Bytes | None:
+def map_read_only_if_exists(path: str, expected_nbytes_if_known: int | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
     ----------
     path
         Of the file of a chunk.
-    expected_nbytes
+    expected_nbytes_if_known
         Size that the file must have; None for a shard, of which any size is mapped.
 
     Raises
@@ -173,18 +173,18 @@ def map_read_only_if_exists(path: str, expected_nbytes: int | None) -> Bytes | N
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file_if_exists(path, expected_nbytes, is_writable=False)
+    mapping = _map_file_if_exists(path, expected_nbytes_if_known, is_writable=False)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
 def map_writable_if_exists(
-    path: str, expected_nbytes: int | None, writable_mappings: WritableMappings
+    path: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
 ) -> Bytes | None:
     """As `map_read_only_if_exists`, but changes of the bytes change the file.
 
     Parameters
     ----------
-    path, expected_nbytes
+    path, expected_nbytes_if_known
         As of `map_read_only_if_exists`.
     writable_mappings
         Gets the mapping, to sync its file after changes.
@@ -196,14 +196,14 @@ def map_writable_if_exists(
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file_if_exists(path, expected_nbytes, is_writable=True)
+    mapping = _map_file_if_exists(path, expected_nbytes_if_known, is_writable=True)
     if isinstance(mapping, MappedFile):
         writable_mappings.add(path, mapping)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
 def _map_file_if_exists(
-    path: str, expected_nbytes: int | None, *, is_writable: bool
+    path: str, expected_nbytes_if_known: int | None, *, is_writable: bool
 ) -> MappedFile | bytes | None:
     """Map the file at `path`; raises as `map_read_only_if_exists` and `map_writable_if_exists`.
 
@@ -212,7 +212,7 @@ def _map_file_if_exists(
     held: list[int] = []
     try:
         try:
-            open_descriptor_into(held, path, WRITE_FLAGS if is_writable else READ_FLAGS)
+            open_descriptor_into_if_exists(held, path, WRITE_FLAGS if is_writable else READ_FLAGS)
         except OSError as error:
             if not is_writable or error.errno not in NOT_WRITABLE_ERRNOS:
                 raise
@@ -223,8 +223,8 @@ def _map_file_if_exists(
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise not_a_file_error(path, status.st_mode)
-        if expected_nbytes is not None and status.st_size != expected_nbytes:
-            raise wrong_size_error(path, 0, expected_nbytes, status.st_size)
+        if expected_nbytes_if_known is not None and status.st_size != expected_nbytes_if_known:
+            raise wrong_size_error(path, 0, expected_nbytes_if_known, status.st_size)
         if is_writable and is_hard_linked_or_read_only(descriptor, status, path):
             raise _not_writable_error(path)
         if not status.st_size:

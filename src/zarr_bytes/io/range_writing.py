@@ -108,10 +108,11 @@ def write_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> None
         write_block(descriptor, memory[position : position + stop - start], start, position)
 
 
-def write_block(descriptor: int, memory: memoryview, start: int, before: int) -> None:
+def write_block(descriptor: int, memory: memoryview, start: int, nbytes_before: int) -> None:
     """Write all of `memory` at the offset `start`, however little the system takes at a time.
 
-    `before` is the number of bytes of the selection that are written, for a PartlyWrittenError.
+    `nbytes_before` is the number of bytes of the selection that are written, for a
+    PartlyWrittenError.
     """
     done = 0
     while done < len(memory):
@@ -119,10 +120,10 @@ def write_block(descriptor: int, memory: memoryview, start: int, before: int) ->
             count = os.pwrite(descriptor, memory[done:], start + done)
         except OSError as error:
             raise PartlyWrittenError(
-                error.errno or errno.EIO, start + done, before + done
+                error.errno or errno.EIO, start + done, nbytes_before + done
             ) from error
         if not count:
-            raise PartlyWrittenError(errno.EIO, start + done, before + done)
+            raise PartlyWrittenError(errno.EIO, start + done, nbytes_before + done)
         done += count
 
 

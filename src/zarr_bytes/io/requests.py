@@ -129,7 +129,7 @@ class StoreTransport:
         may_divide_whole_chunks: bool = False,
         is_sync: bool = False,
     ) -> None:
-        self.cost = driver.request_cost_unless_read_whole(store_path.path)
+        self.cost = driver.request_cost_or_none_if_read_whole(store_path.path)
         self.needs_plan = False
         self._store_path = store_path
         self._layout = layout
@@ -243,11 +243,11 @@ class StoreTransport:
         """The store and the key of the object, for messages."""
         return store_path_name(self._store_path)
 
-    async def _fetch_index(self, needed_nbytes: int) -> Bytes:
+    async def _fetch_index(self, plan_nbytes: int) -> Bytes:
         """The bytes of the index of a shard, in one request, without a check of their checksum.
 
         Where the whole shard comes, it is kept, and every range is cut out of it. A warning
-        compares its size with `needed_nbytes`, the bytes that the read needs. Of an object that is
+        compares its size with `plan_nbytes`, the bytes that the read needs. Of an object that is
         shorter than an index the bytes are too few, or the store's answer leads to a
         ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
@@ -270,7 +270,7 @@ class StoreTransport:
             return content
         self._keep_whole_object(content)
         if self.cost is not None:
-            self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
+            self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
 
@@ -339,16 +339,16 @@ class StoreTransport:
                 raise StopRequestsError from None
             raise
         if content.size != expected:
-            await self._keep_whole_or_raise(plan.nbytes, request, expected, content)
+            await self._keep_or_fetch_whole_or_raise(plan.nbytes, request, expected, content)
         known_stores.record_range_answer(self._store_path.store, self._origin)
         if self._answers in _NOT_ANSWERED:
             self._answers = RangeAnswers.RANGES
             self._answer_is_known.set()
         return content
 
-    async def _keep_whole_or_raise(
+    async def _keep_or_fetch_whole_or_raise(
         self,
-        needed_nbytes: int,
+        plan_nbytes: int,
         request: RangeByteRequest | OffsetByteRequest,
         expected: int,
         content: Bytes,
@@ -364,7 +364,7 @@ class StoreTransport:
             if is_open_ended:  # perhaps it is the end of an object that is too long
                 content = await self._get(None)
             self._keep_whole_object(content)
-            self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
+            self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
             raise StopRequestsError
         if await self._try_fetch_whole_after_wrong_size():
             raise StopRequestsError
@@ -374,12 +374,12 @@ class StoreTransport:
             raise wrong_size_error(self._object_name, 0, stored, object_nbytes)
         raise wrong_size_error(self._object_name, start, start + expected, size)
 
-    async def _fetch_whole_after_refusal(self, needed_nbytes: int) -> None:
+    async def _fetch_whole_after_refusal(self, plan_nbytes: int) -> None:
         """Request the whole object and keep it, unless another call has done so meanwhile."""
         async with self._whole_instead:
             if self._whole_object is None:
                 self._keep_whole_object(await self._get(None))
-                self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
+                self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
 
     async def _try_fetch_whole_after_wrong_size(self) -> bool:
         """Request the whole object, unless a range has been answered; True if it is the chunk.
@@ -395,19 +395,21 @@ class StoreTransport:
                     self._answers = RangeAnswers.WRONG_SIZE
         return self._answers is RangeAnswers.WHOLE
 
-    async def _get(self, byte_range: ByteRequest | None, *, is_index: bool = False) -> Bytes:
-        """The answer to a request, in a slot of the loop; None requests the whole object.
+    async def _get(
+        self, byte_range_or_none_if_whole: ByteRequest | None, *, is_index: bool = False
+    ) -> Bytes:
+        """The answer to a request, in a slot of the loop.
 
         `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
         that `_answer` raises.
         """
         if self._request_slot is _NO_SLOT:
-            buffer = await self._answer(byte_range, is_index=is_index)
+            buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
         else:
             async with self._request_slot:
                 token = _is_in_request.set(True)
                 try:
-                    buffer = await self._answer(byte_range, is_index=is_index)
+                    buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
                 finally:
                     _is_in_request.reset(token)
         if buffer is None:
@@ -415,12 +417,15 @@ class StoreTransport:
         self._was_there = True
         return buffer.as_numpy_array()
 
-    async def _answer(self, byte_range: ByteRequest | None, *, is_index: bool) -> Buffer | None:
+    async def _answer(
+        self, byte_range_or_none_if_whole: ByteRequest | None, *, is_index: bool
+    ) -> Buffer | None:
         """What the store answers; None if the object is missing.
 
         Raises _RangeRefusedError if the store refuses the range, ChunkSizeError if the range is not
         within the object, and other errors of the store as they are.
         """
+        byte_range = byte_range_or_none_if_whole
         try:
             if self._is_sync:
                 buffer = self._store_path.get_sync(prototype=self._prototype, byte_range=byte_range)
@@ -499,7 +504,7 @@ class StoreTransport:
                     )
         return ranges.extract(chunk)
 
-    def _record_and_warn_that_ranges_are_ignored(self, needed_nbytes: int) -> None:
+    def _record_and_warn_that_ranges_are_ignored(self, plan_nbytes: int) -> None:
         """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
 
         After `_keep_whole_object`, whose size the warning tells.
@@ -509,20 +514,19 @@ class StoreTransport:
             warn_caller(
                 f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
                 f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
-                f" where {needed_nbytes} were needed; from a server that answers ranges, such"
+                f" where {plan_nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
 
 def count_request(
-    store_path: StorePath, byte_range: ByteRequest | None, found: Buffer | None
+    store_path: StorePath,
+    byte_range_or_none_if_whole: ByteRequest | None,
+    found_or_none_if_missing: Buffer | None,
 ) -> None:
-    """Add a request and its bytes to the counts; `found` is the answer, None for a missing object.
-
-    A `byte_range` of None was a request for the whole object.
-    """
-    nbytes = 0 if found is None else len(found)
-    ranges = 0 if byte_range is None else 1
+    """Add a request, of a range or a whole object, and the bytes of its answer to the counts."""
+    nbytes = 0 if found_or_none_if_missing is None else len(found_or_none_if_missing)
+    ranges = 0 if byte_range_or_none_if_whole is None else 1
     counters.count(store_path.store, requests=1, ranges=ranges, bytes_fetched=nbytes)
 
 

@@ -4,7 +4,7 @@ A read is a plan, the index of the object, fetches, and the placing of their ele
 gives the index (`locate`) and executes the fetches. There are two: `StoreTransport` of
 `io.requests` asks a store, and `CountingTransport` fetches nothing and counts for `explain` what
 would be fetched. Files need none: a read of one waits for nothing that a loop would have to be told
-of (`Reader.read_files`).
+of (`Reader.read_files_or_fill`).
 
 All are coroutines, since stores are asked on an event loop. Counting waits for nothing, so that
 `run_coroutine_that_never_waits` runs it.
@@ -72,7 +72,7 @@ class CountingTransport:
         Of the object.
     index
         Of the object: looked up, or assumed.
-    cost_unless_read_whole
+    cost_or_none_if_read_whole
         As `cost` of `Transport`.
     facts
         Of the store.
@@ -93,12 +93,12 @@ class CountingTransport:
         self,
         layout: ObjectLayout,
         index: InnerChunkIndex,
-        cost_unless_read_whole: RequestCost | None,
+        cost_or_none_if_read_whole: RequestCost | None,
         facts: StoreFacts,
         *,
         index_is_kept: bool,
     ) -> None:
-        self.cost = cost_unless_read_whole
+        self.cost = cost_or_none_if_read_whole
         self.needs_plan = facts.is_folder
         self.counts = Counts()
         self.index_nbytes = 0

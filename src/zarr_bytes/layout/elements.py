@@ -122,16 +122,16 @@ def byte_order_of(dtype: DType) -> EndiannessStr | None:
     return "little" if signs == {"<"} else "big"
 
 
-def viewable_dtype(dtype: DType, endian: EndiannessStr | None) -> DType | None:
+def viewable_dtype(dtype: DType, endian_or_none_if_of_dtype: EndiannessStr | None) -> DType | None:
     """The NumPy data type in which a view shows stored elements as they are; None without one."""
-    element_layout = element_layout_of(dtype, endian)
-    if element_layout.is_stored_as_is or endian is None:
+    element_layout = element_layout_of(dtype, endian_or_none_if_of_dtype)
+    if element_layout.is_stored_as_is or endian_or_none_if_of_dtype is None:
         return dtype
     # Types of other packages have one byte order, or exchange the two numbers of a complex number.
     is_numpys = all(
         leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _iter_scalar_fields(dtype)
     )
-    return dtype.newbyteorder(endian) if is_numpys else None
+    return dtype.newbyteorder(endian_or_none_if_of_dtype) if is_numpys else None
 
 
 def _bit_preserving_dtype(dtype: DType) -> DType:
@@ -260,14 +260,17 @@ def encode_in_blocks(
 
 
 def decode_elements(
-    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: EndiannessStr | None
+    encoded: Bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    endian_or_none_if_of_dtype: EndiannessStr | None,
 ) -> Array:
     """Array of `shape` and `dtype` of the elements in `encoded`, at any alignment.
 
     A view where nothing is swapped or changed, else a new array. A ChunkSizeError if `encoded` has
     another size, a BoolValueError if a bool is neither 0 nor 1.
     """
-    element_layout = element_layout_of(dtype, endian)
+    element_layout = element_layout_of(dtype, endian_or_none_if_of_dtype)
     check_chunk_nbytes(encoded.size, dtype, shape)
     if (byte := offset_of_first_invalid_bool(encoded, element_layout)) is not None:
         index = tuple(int(i) for i in np.unravel_index(byte // element_layout.item_size, shape))

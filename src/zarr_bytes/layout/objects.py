@@ -20,7 +20,6 @@ import numpy as np
 from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
-from zarr_bytes.layout.element_codecs import ElementCodecs
 from zarr_bytes.layout.elements import (
     byte_order_of,
     decode_elements,
@@ -28,6 +27,7 @@ from zarr_bytes.layout.elements import (
     encode_elements,
     max_or_zero,
 )
+from zarr_bytes.layout.elementwise_codecs import ElementwiseCodecs
 from zarr_bytes.layout.write_order import WriteOrder, inner_chunk_numbers_in_write_order
 from zarr_bytes.limits import DEFAULT_LIMITS
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
-    from zarr_bytes.layout.element_codecs import ElementDecoder
     from zarr_bytes.layout.elements import Array, Bytes, EndiannessStr
+    from zarr_bytes.layout.elementwise_codecs import ElementwiseDecoder
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
@@ -46,7 +46,7 @@ _CHECKSUM_NBYTES: Final = 4
 _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
 _MAX_OFFSET: Final = 2**63 - 1  # in a file
 _MAX_LAYOUTS: Final = 128  # that are kept for chunks of several shapes
-_NO_ELEMENT_CODECS: Final = ElementCodecs()
+_NO_ELEMENTWISE_CODECS: Final = ElementwiseCodecs()
 
 
 class ShardingConfig(NamedTuple):
@@ -80,7 +80,7 @@ class ObjectLayout:
         Bytes of the fill value in memory, as of `dtype`.
     order : tuple of int, optional
         As the attribute; None for C order.
-    decoder : ElementDecoder, optional
+    decoder : ElementwiseDecoder, optional
         Decodes the stored elements; None if they are those of the array.
 
     Attributes
@@ -137,11 +137,11 @@ class ObjectLayout:
         dtype: DType,
         fill_value_bytes: bytes,
         order: tuple[int, ...] | None = None,
-        decoder: ElementDecoder | None = None,
+        decoder: ElementwiseDecoder | None = None,
     ) -> None:
         sharding = encoding.sharding
         self.encoded_dtype = dtype if decoder is None else decoder.encoded_dtype
-        endian = encoding.endian
+        endian = encoding.endian_or_none_if_of_dtype
         if endian is None:
             endian = byte_order_of(self.encoded_dtype)
         self._decoder = decoder
@@ -203,12 +203,14 @@ class ObjectLayout:
         return inner_chunk_numbers_in_write_order(counts, self.sharding.write_order)
 
     @cached_property
-    def absent_value(self) -> Any:
+    def absent_inner_chunk_value(self) -> Any:
         """The value of the elements of an inner chunk that its shard does not have.
 
         It is the fill value, unless codecs before the shard decode another one.
         """
-        return self.fill_value if self._decoder is None else self._decoder.absent_value()
+        return (
+            self.fill_value if self._decoder is None else self._decoder.absent_inner_chunk_value()
+        )
 
     @cached_property
     def stored_fill_value(self) -> bytes:
@@ -318,7 +320,7 @@ class _CopyOrSwapDtypes(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _copy_or_swap_dtypes_or_none(
-    view_dtype: DType, layout_dtype: DType, endian: EndiannessStr | None
+    view_dtype: DType, layout_dtype: DType, endian_or_none_if_of_dtype: EndiannessStr | None
 ) -> _CopyOrSwapDtypes | None:
     """Data types of numbers for a view of `view_dtype` and objects of `layout_dtype`.
 
@@ -326,9 +328,9 @@ def _copy_or_swap_dtypes_or_none(
     """
     if view_dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
-    if endian is None and view_dtype != layout_dtype:
+    if endian_or_none_if_of_dtype is None and view_dtype != layout_dtype:
         return None  # stored as `layout_dtype`, whose fields may have both byte orders
-    element_layout = element_layout_of(view_dtype, endian)
+    element_layout = element_layout_of(view_dtype, endian_or_none_if_of_dtype)
     is_foreign = element_layout.numpy_dtype is None or view_dtype.num >= FIRST_USER_TYPE
     if is_foreign and not view_dtype.isnative:
         return None  # types of other packages have one byte order; NumPy decides
@@ -344,7 +346,7 @@ class ChunkEncoding:
 
     Parameters
     ----------
-    endian : "little", "big" or None
+    endian_or_none_if_of_dtype : "little", "big" or None
         Byte order; None for that of the data type.
     order : tuple of int, optional
         For each stored axis, the axis of the array that it is; None for C order.
@@ -355,26 +357,26 @@ class ChunkEncoding:
     is_format_2 : bool, default False
         Whether the array is one of Zarr format 2. Its chunk specs say whether elements are stored
         in C or Fortran order, and any byte is a bool.
-    element_codecs : ElementCodecs, optional
+    elementwise_codecs : ElementwiseCodecs, optional
         The codecs that change elements; none by default.
     """
 
     def __init__(
         self,
-        endian: EndiannessStr | None,
+        endian_or_none_if_of_dtype: EndiannessStr | None,
         order: tuple[int, ...] | None = None,
         sharding: ShardingConfig | None = None,
         limits: Limits = DEFAULT_LIMITS,
         *,
         is_format_2: bool = False,
-        element_codecs: ElementCodecs = _NO_ELEMENT_CODECS,
+        elementwise_codecs: ElementwiseCodecs = _NO_ELEMENTWISE_CODECS,
     ) -> None:
-        self.endian = endian
+        self.endian_or_none_if_of_dtype = endian_or_none_if_of_dtype
         self.order = order
         self.sharding = sharding
         self.limits = limits
         self.is_format_2 = is_format_2
-        self.element_codecs = element_codecs
+        self.elementwise_codecs = elementwise_codecs
         # By shape, data type, bytes of the fill value, and order of axes.
         self._layouts: dict[Any, ObjectLayout] = {}
         # The last spec and its layout. One tuple: no thread sees half of it.
@@ -382,7 +384,7 @@ class ChunkEncoding:
 
     def encoded_dtype_of(self, spec: ArraySpec) -> DType:
         """Data type of the stored elements of chunks of a spec, whatever their shape, in memory."""
-        decoder = self.element_codecs.decoder_of(spec)
+        decoder = self.elementwise_codecs.decoder_if_any_codec(spec)
         return spec.dtype.to_native_dtype() if decoder is None else decoder.encoded_dtype
 
     def layout_of(self, spec: ArraySpec) -> ObjectLayout:
@@ -410,7 +412,7 @@ class ChunkEncoding:
         key = (spec.shape, dtype, fill_bytes, order)
         layout_or_none = self._layouts.get(key)
         if layout_or_none is None:
-            layout = ObjectLayout(self, *key, self.element_codecs.decoder_of(spec))
+            layout = ObjectLayout(self, *key, self.elementwise_codecs.decoder_if_any_codec(spec))
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             # Not to be looked up: another thread may clear them.
@@ -422,9 +424,9 @@ class ChunkEncoding:
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(
-            ChunkEncoding, is_format_2=self.is_format_2, element_codecs=self.element_codecs
+            ChunkEncoding, is_format_2=self.is_format_2, elementwise_codecs=self.elementwise_codecs
         )
-        return make, (self.endian, self.order, self.sharding, self.limits)
+        return make, (self.endian_or_none_if_of_dtype, self.order, self.sharding, self.limits)
 
 
 class InnerChunkIndex:
@@ -495,7 +497,7 @@ class ShardIndex(InnerChunkIndex):
         Name of the shard in messages.
     content : array of uint8
         Bytes of the index, which are kept, and must not change.
-    shard_nbytes : int or None
+    shard_nbytes_if_known : int or None
         Size of the shard in bytes; None if it isn't known.
 
     Raises
@@ -505,7 +507,7 @@ class ShardIndex(InnerChunkIndex):
     """
 
     def __init__(
-        self, layout: ObjectLayout, key: str, content: Bytes, shard_nbytes: int | None
+        self, layout: ObjectLayout, key: str, content: Bytes, shard_nbytes_if_known: int | None
     ) -> None:
         self._layout = layout
         self._key = key
@@ -528,10 +530,10 @@ class ShardIndex(InnerChunkIndex):
         self._entries = entries.view(layout.index_dtype)
         self._data_offset = layout.data_offset
         self._data_end = (
-            shard_nbytes  # where all inner chunks must have ended; None if it isn't known
+            shard_nbytes_if_known  # where all inner chunks must have ended; None if it isn't known
         )
-        if shard_nbytes is not None and not layout.data_offset:
-            self._data_end = shard_nbytes - layout.index_nbytes
+        if shard_nbytes_if_known is not None and not layout.data_offset:
+            self._data_end = shard_nbytes_if_known - layout.index_nbytes
 
     def key_of_entries(self, inner_chunk_numbers: Offsets | slice) -> Hashable:
         """The end of the inner chunks, and a copy of the entries of these."""

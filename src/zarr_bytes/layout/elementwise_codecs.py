@@ -15,7 +15,11 @@ import numpy as np
 from zarr.buffer import cpu
 
 from zarr_bytes.layout.elements import has_fixed_size
-from zarr_bytes.zarr_versions import decode_by_codec, dtypes_of_filter, is_bit_round
+from zarr_bytes.zarr_versions import (
+    decode_by_codec,
+    fixed_dtypes_of_elementwise_filter,
+    is_bit_round,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,15 +31,15 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec
 
 
-class ElementCodecs(NamedTuple):
-    """The element codecs of an array, in the order in which they encode."""
+class ElementwiseCodecs(NamedTuple):
+    """The elementwise codecs of an array, in the order in which they encode."""
 
     before_shards: tuple[Codec, ...] = ()
     in_chunks: tuple[Codec, ...] = ()  # those of the inner chunks, of an array with shards
     filters: tuple[Any, ...] = ()  # of numcodecs, in format 2, which has no other codecs
 
-    def decoder_of(self, spec: ArraySpec) -> ElementDecoder | None:
-        """The decoder for chunks or shards of a spec; None if there are no element codecs."""
+    def decoder_if_any_codec(self, spec: ArraySpec) -> ElementwiseDecoder | None:
+        """The decoder for chunks or shards of a spec; None if there are no elementwise codecs."""
         if self.filters:
             return _DecoderOfFilters(self.filters, spec.dtype.to_native_dtype())
         if self.before_shards or self.in_chunks:
@@ -43,7 +47,7 @@ class ElementCodecs(NamedTuple):
         return None
 
 
-class ElementDecoder(Protocol):
+class ElementwiseDecoder(Protocol):
     """Decodes stored elements of one data type. It doesn't change; any thread may use it."""
 
     encoded_dtype: DType
@@ -55,7 +59,7 @@ class ElementDecoder(Protocol):
         Errors and warnings are those of the codecs, about these elements.
         """
 
-    def absent_value(self) -> Any:
+    def absent_inner_chunk_value(self) -> Any:
         """The value of the elements of an inner chunk that its shard does not have."""
 
 
@@ -72,7 +76,7 @@ class _DecoderOfCodecs:
     Parameters
     ----------
     before_shards, in_chunks
-        As of `ElementCodecs`.
+        As of `ElementwiseCodecs`.
     spec
         Spec of the chunks or shards of the array.
     """
@@ -91,7 +95,7 @@ class _DecoderOfCodecs:
     def decode(self, elements: Array) -> Array:
         return _decode_by_stages(self._stages, elements, self.encoded_dtype)
 
-    def absent_value(self) -> Any:
+    def absent_inner_chunk_value(self) -> Any:
         # As zarr: a codec in the inner chunks takes no part, and one before the shard decodes the
         # fill value in the data type that it encodes to.
         spec = self._spec_of_shards
@@ -133,40 +137,40 @@ class _DecoderOfFilters:
         self._filters = filters
         self._dtype = dtype
         self.encoded_dtype: DType = dtype
-        for element_filter in filters:
-            if dtypes := dtypes_of_filter(element_filter):
+        for elementwise_filter in filters:
+            if dtypes := fixed_dtypes_of_elementwise_filter(elementwise_filter):
                 self.encoded_dtype = dtypes.stored
 
     def decode(self, elements: Array) -> Array:
         # As zarr: the last filter gets the bytes of the elements, and what the first one gives has
         # the bytes of the data type of the array, whatever its own data type is.
         decoded: Array = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
-        for element_filter in reversed(self._filters):
-            decoded = element_filter.decode(decoded)
+        for elementwise_filter in reversed(self._filters):
+            decoded = elementwise_filter.decode(decoded)
         return decoded.view(self._dtype).reshape(elements.shape)
 
-    def absent_value(self) -> Any:
+    def absent_inner_chunk_value(self) -> Any:
         raise NotImplementedError("Zarr format 2 has no shards")
 
 
 def why_filters_need_whole_chunks(filters: Sequence[Any], spec: ArraySpec) -> str | None:
     """Why filters of format 2 do not give each element by itself; None if they do.
 
-    All are filters that `is_element_filter`. A clause for a message.
+    All are filters that `is_elementwise_filter`. A clause for a message.
     """
     item_size = spec.dtype.to_native_dtype().itemsize
-    for element_filter in filters:
-        dtypes = dtypes_of_filter(element_filter)
+    for one in filters:
+        dtypes = fixed_dtypes_of_elementwise_filter(one)
         if dtypes is None:
             continue
         stored, decoded = dtypes
         if decoded.itemsize != item_size:
             return (
-                f"the filter {element_filter.codec_id} gives elements of {decoded.itemsize} bytes"
+                f"the filter {one.codec_id} gives elements of {decoded.itemsize} bytes"
                 f" ({decoded}), where {item_size} bytes are an element"
             )
         if not (stored.itemsize and has_fixed_size(stored)):
-            return f"the filter {element_filter.codec_id} stores elements of no fixed size"
+            return f"the filter {one.codec_id} stores elements of no fixed size"
         item_size = stored.itemsize
     # numcodecs writes the elements in C order then, and zarr reads them in the order F.
     if spec.order == "F" and len(spec.shape) > 1 and any(map(is_bit_round, filters)):

@@ -154,7 +154,7 @@ class TestEachCodec:
         same(self.decoded(chain, stored.ravel()[chosen]), decoded[chosen])
 
     @pytest.mark.parametrize(
-        ("element_filter", "stored"),
+        ("elementwise_filter", "stored"),
         [
             (numcodecs.FixedScaleOffset(offset=3, scale=7, dtype=">f8", astype=">i2"), ">i2"),
             (numcodecs.FixedScaleOffset(offset=0.5, scale=7, dtype="<f4", astype="|u1"), "|u1"),
@@ -168,14 +168,14 @@ class TestEachCodec:
     @fuzz(examples=10)
     @given(count=st.integers(1, 99), seed=st.integers(0, 2**32))
     def test_a_filter_decodes_the_bytes_of_a_part_as_among_all(
-        self, element_filter, stored, count, seed
+        self, elementwise_filter, stored, count, seed
     ):
         random = np.random.default_rng(seed)
         elements = np.frombuffer(random.bytes(count * np.dtype(stored).itemsize), stored)
         chosen = random.integers(0, count, random.integers(1, 30))
-        decoded = element_filter.decode(elements.view("u1"))
+        decoded = elementwise_filter.decode(elements.view("u1"))
         itemsize = decoded.nbytes // elements.size
-        part = element_filter.decode(elements[chosen].view("u1"))
+        part = elementwise_filter.decode(elements[chosen].view("u1"))
         same(part.view(f"V{itemsize}"), decoded.view(f"V{itemsize}")[chosen])
 
 
