@@ -92,7 +92,7 @@ def test_after_forget_everything_is_asked_again(known, tmp_path):
     known.record_range_answer(store, "a.org")
     known.record_whole_object_answer(other)
     with (tmp_path / "file").open("w") as file:
-        known.record_file_system(file.fileno(), root)
+        known.record_file_system_unless_known(file.fileno(), root)
     known.avoid_inline_reads(root)
 
     def facts():

@@ -307,7 +307,7 @@ class TestFileSystems:
         path.touch()
         with mounted_as("cifs", path, tmp_path / "mounts"), path.open() as file:
             for root in "root", *map(str, range(1001)):
-                known_stores.record_file_system(file.fileno(), root)
+                known_stores.record_file_system_unless_known(file.fileno(), root)
             with before_each(lambda *call: calls.append(call), ["flock"]):
                 locks.lock_if_supported(
                     file.fileno(), str(path), "root", is_shared=True, max_idle_seconds=60

@@ -170,7 +170,7 @@ class ArrayView:
         selected = NumpySelection(selection, self._grid)
         if 0 in selected.shape:
             return np.empty(selected.shape, self.dtype)
-        if (in_one_block := selected.in_one_chunk()) is not None:
+        if (in_one_block := selected.try_in_one_chunk()) is not None:
             number, block_selection = in_one_block
             return self._load_block(number)[block_selection]
         intermediate = np.empty(selected.intermediate_shape, self.dtype)
@@ -190,7 +190,7 @@ class ArrayView:
         values = _values_to_assign(value, self.dtype, selected)
         if not values.size:
             return
-        if (in_one_block := selected.in_one_chunk()) is not None:
+        if (in_one_block := selected.try_in_one_chunk()) is not None:
             number, block_selection = in_one_block
             if selected.ellipsis_position < 0:
                 # With `...`, elements are copied, and not converted to Python and back.

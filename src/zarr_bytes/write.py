@@ -443,7 +443,7 @@ class _FileTarget:
             file = cast("ChunkFile", opened.file)
             read = partial(_read_from_file, file, self.update.layout.inner_chunk_nbytes)
             read_old_inner_chunk = partial(_read_if_present, index_if_old_elements_kept, read)
-        new_file = self.update.new_file(read_old_inner_chunk, is_dense=self.in_place)
+        new_file = self.update.new_file_unless_empty(read_old_inner_chunk, is_dense=self.in_place)
         if new_file is None:
             opened.delete()
             return True
@@ -764,7 +764,7 @@ class ChunkUpdate:
         ranges = self.selection_update.ranges_at(inner_chunk_offsets)
         return RangeUpdate(ranges, self._new_bytes_of_ranges, self.layout.limits)
 
-    def new_file(
+    def new_file_unless_empty(
         self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
         """The new object as a file; None if nothing is to be stored.
@@ -788,7 +788,7 @@ class ChunkUpdate:
                 self.layout, self.range_update(cast("Sequence[int]", offsets))
             )
         blocks = self.blocks_of_new_object(read_old_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
-        return _file_of_blocks(blocks)
+        return _file_of_blocks_unless_empty(blocks)
 
     def blocks_of_new_object(
         self, read_old_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
@@ -936,7 +936,7 @@ def _blocks_of_new_object(
         yield 0 if layout.data_offset else position, index
 
 
-def _file_of_blocks(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
+def _file_of_blocks_unless_empty(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
     """A new file of these blocks, of which the first is made at once; None if there are none."""
     first = next(blocks, None)
     return None if first is None else NewFile(chain([first], blocks))
@@ -997,7 +997,7 @@ class _ShardRebuildIfIncomplete:
         """Nothing, wherever the inner chunks are: the shard is complete."""
         return NO_RANGES
 
-    def new_file(
+    def new_file_unless_empty(
         self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
         """A file with the inner chunks of the old shard; the others have fill values."""
@@ -1007,7 +1007,9 @@ class _ShardRebuildIfIncomplete:
         def blocks_of(number: int) -> Iterable[Bytes] | None:
             return _as_one_block(read_old_inner_chunk(number))
 
-        return _file_of_blocks(_blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense))
+        return _file_of_blocks_unless_empty(
+            _blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense)
+        )
 
 
 def replace_shard_if_incomplete(path: str, root: str, layout: ObjectLayout) -> bool:

@@ -242,7 +242,7 @@ class _StoreCheck:
             # All of them in a store that cannot list.
             keys = [key for key in DOCUMENT_KEYS if key in keys_in_node] or DOCUMENT_KEYS
             try:
-                await self._check_node_or_raise(report, keys, keys_in_node)
+                await self._fill_in_report_of_node_or_raise(report, keys, keys_in_node)
             except FillValueError as error:
                 found = short_json(self._documents[path].members.get("fill_value"))
                 report.findings.append(Finding("fill_value", found, error.permitted))
@@ -257,7 +257,7 @@ class _StoreCheck:
             if report.kind != "group" or report.findings or report.not_checked
         ]
 
-    async def _check_node_or_raise(
+    async def _fill_in_report_of_node_or_raise(
         self, report: ArrayReport, document_keys: Sequence[str], keys_in_node: list[str]
     ) -> None:
         """Fill in the report of a node; its keys, without its path, are `keys_in_node`.
@@ -281,7 +281,7 @@ class _StoreCheck:
                 found = f"not checked: zarr opens {document.key} instead"
                 report.findings.append(Finding(key, found, is_note=True))
         report.not_checked = _NOT_OPENED
-        documents = await self._read_documents(report, document, keys_in_node)
+        documents = await self._read_documents_or_add_findings(report, document, keys_in_node)
         if documents is None:
             return
         metadata = (await _open_documents_in_memory(report.path, document.kind, documents)).metadata
@@ -301,7 +301,7 @@ class _StoreCheck:
         if keys_in_node and copies is not None:
             await self._add_findings_on_consolidated_copies(report, document.zarr_format, copies)
 
-    async def _read_documents(
+    async def _read_documents_or_add_findings(
         self, report: ArrayReport, document: MetadataDocument, keys_in_node: list[str]
     ) -> dict[str, dict[str, Any]] | None:
         """The document of a node, and in format 2 those that zarr reads with it, by their keys.

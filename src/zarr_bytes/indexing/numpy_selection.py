@@ -26,7 +26,7 @@ True
 
 Where one chunk has all selected elements, NumPy selects of this chunk instead:
 
->>> NumpySelection(np.s_[2, ::-1, [2, 3]], grid).in_one_chunk()
+>>> NumpySelection(np.s_[2, ::-1, [2, 3]], grid).try_in_one_chunk()
 (1, (2, slice(4, None, -1), array([0, 1])))
 """
 
@@ -46,7 +46,7 @@ from zarr_bytes.indexing.selection import ChunkGrid, Selection, outer_index
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zarr_bytes.indexing.selection import Array, AxisSelection, Offsets
+    from zarr_bytes.indexing.selection import Array, AxisSelection, ChunkNumberAndIndex, Offsets
 
 IntRangeOrIndices: TypeAlias = "int | range | Offsets"
 """What is selected along an axis, counted from its beginning: no negative integers, no bools. Only
@@ -125,7 +125,7 @@ class NumpySelection:
                 "points are selected in arrays of less than 2**62 elements: use slices"
             )
 
-    def in_one_chunk(self) -> tuple[int, tuple[Any, ...]] | None:
+    def try_in_one_chunk(self) -> ChunkNumberAndIndex | None:
         """Number of the chunk that has all selected elements, and NumPy index of it.
 
         The index gives NumPy's result without an intermediate array. None if several chunks have

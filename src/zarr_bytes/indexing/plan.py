@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         AxisSelections,
         Indices,
         Offsets,
+        PositionBounds,
     )
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
@@ -76,14 +77,13 @@ if TYPE_CHECKING:
 StartsAndStops: TypeAlias = "tuple[Offsets, Offsets]"
 """Starts and stops of ranges, ascending."""
 
+StartsAndSizes: TypeAlias = "tuple[list[int], list[int]]"
+"""Starts and sizes of ranges, ascending."""
+
 StartStopPackedOffset: TypeAlias = "tuple[int, int, int]"
 """A range: its start and stop in the object, and its offset in the bytes of all ranges, packed.
 
 A plain tuple, since one is made for each of many ranges."""
-
-PositionBounds: TypeAlias = "tuple[int, int]"
-"""The positions of the first of some selected indices, and of the one after the last: (2, 5) are
-the third to the fifth of the selected indices, whatever these are."""
 
 AxisBounds: TypeAlias = "Sequence[PositionBounds]"
 """For each axis, outermost first, some of its selected indices."""
@@ -190,7 +190,7 @@ class ByteRanges:
             return content[self.offset : self.offset + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
-    def starts_and_sizes(self) -> Iterator[tuple[list[int], list[int]]]:
+    def starts_and_sizes(self) -> Iterator[StartsAndSizes]:
         """Starts and sizes of the ranges, some thousands in each pair of lists.
 
         Not all at once, since Python integers take much memory.
@@ -227,8 +227,8 @@ _STATS_OF_ONE_ELEMENT: Final = RangeStats(1, 1, 1, 1)
 class AxisPiece(NamedTuple):
     """Some of the selected indices of an axis that follow each other."""
 
-    first: int  # position of the first index
-    last: int  # position of the one after the last
+    first_position: int
+    stop_position: int  # that of the index after the last
     stats: RangeStats
 
 
@@ -291,13 +291,13 @@ class AxisRanges(ABC):
             yield AxisPiece(first, first + length, stats)
             first += length
 
-    def _largest_length(self, first: int, max_elements: int, max_ranges: int) -> int:
-        """Largest number of indices from `first` on that are within both limits; at least one."""
+    def _largest_length(self, first_position: int, max_elements: int, max_ranges: int) -> int:
+        """Most indices from `first_position` on that are within both limits; at least one."""
 
-        def exceeds(last: int) -> bool:
-            return not self.stats_of(first, last).fits(max_elements, max_ranges)
+        def exceeds(stop_position: int) -> bool:
+            return not self.stats_of(first_position, stop_position).fits(max_elements, max_ranges)
 
-        longer = range(first + 2, len(self.indices) + 1)
+        longer = range(first_position + 2, len(self.indices) + 1)
         return 1 + bisect_left(longer, True, key=exceeds)  # noqa: FBT003 -- the value looked for
 
     def range_bounds_of_piece(

@@ -40,6 +40,25 @@ AxisSplit: TypeAlias = "list[list[tuple[int, AxisSelection]]]"
 """A selection split by chunk, along each stored axis: what the chunks add to their number, and the
 indices in these chunks. For points, one list, with the numbers of the chunks themselves."""
 
+ChunkNumberAndIndex: TypeAlias = "tuple[int, tuple[Any, ...]]"
+"""The number of a chunk, and a NumPy index of this chunk."""
+
+ChunkNumberAndStart: TypeAlias = "tuple[int, int]"
+"""The number of a chunk, and an offset in it, in elements."""
+
+ChunkNumberAndSelections: TypeAlias = "tuple[int, AxisSelections]"
+"""The number of a chunk, and what is selected in it."""
+
+ChunkNumberAndPoints: TypeAlias = "tuple[int, AxisSelection]"
+"""The number of a chunk, and the offsets of points in it, in elements, with their places."""
+
+ChunkCoordAndSelection: TypeAlias = "tuple[int, AxisSelection]"
+"""The index of a chunk along one axis, and what is selected in it along this axis."""
+
+PositionBounds: TypeAlias = "tuple[int, int]"
+"""The positions of the first of some selected indices, and of the one after the last: (2, 5) are
+the third to the fifth of the selected indices, whatever these are."""
+
 _BASIC_TYPES: Final = frozenset((int, slice))
 _FROM_FIRST: Final = slice(0, None)  # places from the first on
 
@@ -61,14 +80,17 @@ class AxisSelection:
         self.indices = indices
         self.out_selection = out_selection
 
-    def out_selection_of(self, first: int, last: int) -> slice | Offsets:
-        """Places of the indices at the positions `first` to `last`, exclusive, of all indices."""
+    def out_selection_of(self, first_position: int, stop_position: int) -> slice | Offsets:
+        """Places of the indices at the positions `first_position` to `stop_position`, exclusive."""
         out = self.out_selection
-        return slice(out.start + first, out.start + last) if type(out) is slice else out[first:last]
+        if type(out) is slice:
+            return slice(out.start + first_position, out.start + stop_position)
+        return out[first_position:stop_position]
 
-    def subset(self, indices: Indices, first: int) -> AxisSelection:
-        """These `indices`, in the places of the indices from position `first` on."""
-        return AxisSelection(indices, self.out_selection_of(first, first + len(indices)))
+    def subset(self, indices: Indices, first_position: int) -> AxisSelection:
+        """These `indices`, in the places of the indices from `first_position` on."""
+        stop_position = first_position + len(indices)
+        return AxisSelection(indices, self.out_selection_of(first_position, stop_position))
 
 
 class Selection:
@@ -405,7 +427,7 @@ class ChunkGrid:
         """Number of a chunk, by its index along each axis."""
         return sum(map(mul, chunk_coords, self.number_strides))
 
-    def origin_of_integers(self, chunk_selection: Sequence[Any]) -> tuple[int, int]:
+    def origin_of_integers(self, chunk_selection: Sequence[Any]) -> ChunkNumberAndStart:
         """What the integers of a selection add to chunk numbers, and to offsets in a chunk.
 
         Offsets are in elements. Slices add nothing here, nor does an array: selections that differ
@@ -426,7 +448,7 @@ class ChunkGrid:
                 start += entry % size * stride
         return chunk_number, start
 
-    def try_in_one_chunk(self, selection: Sequence[Any]) -> tuple[int, tuple[Any, ...]] | None:
+    def try_in_one_chunk(self, selection: Sequence[Any]) -> ChunkNumberAndIndex | None:
         """Number of the chunk that has all selected elements, and the selection within this chunk.
 
         A plain tuple, since a selection of a view takes a microsecond.
@@ -531,7 +553,7 @@ class ChunkGrid:
             for axis_selection, size, number_stride in axes
         ]
 
-    def combine_axes_by_chunk(self, axis_split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
+    def combine_axes_by_chunk(self, axis_split: AxisSplit) -> Iterator[ChunkNumberAndSelections]:
         """Number of each chunk with selected elements, ascending, and its selection.
 
         Plain tuples, since one is made for each of many inner chunks.
@@ -559,7 +581,7 @@ class ChunkGrid:
 
     def _flat_offsets_by_chunk(
         self, axis_selections: Sequence[AxisSelection]
-    ) -> Iterator[tuple[int, AxisSelection]]:
+    ) -> Iterator[ChunkNumberAndPoints]:
         """Number of each chunk with points, ascending, and their offsets in it, in elements."""
         out = axis_selections[0].out_selection
         numbers, offsets = np.zeros((2, len(axis_selections[0].indices)), np.int64)
@@ -588,7 +610,7 @@ class ChunkGrid:
             yield int(numbers[first]), AxisSelection(offsets[first:last], out[first:last])
 
 
-def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[tuple[int, AxisSelection]]:
+def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[ChunkCoordAndSelection]:
     """Index of each chunk along an axis, and the selected indices within it.
 
     Chunks without any are left out; `size` is the length of a chunk.
@@ -615,7 +637,7 @@ def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[tuple[int,
         first = last
 
 
-def runs_of_equals(ascending: Offsets) -> Iterator[tuple[int, int]]:
+def runs_of_equals(ascending: Offsets) -> Iterator[PositionBounds]:
     """First and last position, exclusive, of each run of equal numbers; none of an empty array."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (pair for pair in pairwise([0, *edges.tolist(), ascending.size]) if pair[0] < pair[1])

@@ -126,7 +126,7 @@ def record_file_system_of_root(root: str) -> None:
     """
     # A missing folder will be made, and other errors are those of a chunk, for the caller.
     with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as descriptor:
-        known_stores.record_file_system(descriptor, root)
+        known_stores.record_file_system_unless_known(descriptor, root)
 
 
 class EndOfFileError(Exception):
@@ -151,7 +151,7 @@ def open_chunk_file_if_exists(path: str, root: str) -> ChunkFile | None:
         return None
     file = ChunkFile(descriptor, path, root)
     try:
-        known_stores.record_file_system(descriptor, root)
+        known_stores.record_file_system_unless_known(descriptor, root)
     except OSError as error:
         file.__exit__(None, error, None)
         raise

@@ -4,8 +4,8 @@ All of it is in one object, `known_stores`, and is found out by use:
 
 1. Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
    read on the event loop, and written through a mapping, only where the file system is this
-   machine's. A thread that has opened a file finds out where it is (`record_file_system`); the
-   event loop only looks that up (`may_read_inline`).
+   machine's. A thread that has opened a file finds out where it is
+   (`record_file_system_unless_known`); the event loop only looks that up (`may_read_inline`).
 2. A server may answer a range with the whole object, or refuse it. So the first range of an object
    is requested alone, unless the store, or another one of its host, has answered a range.
 
@@ -55,6 +55,9 @@ _MAX_FACTS: Final = 1000  # of one kind, after which they are forgotten
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+
+FileSystemTypeOrEmpty: TypeAlias = str
+"""The type of a file system, such as "ext4"; empty where it cannot be found out."""
 
 IsFirstTime: TypeAlias = bool
 """Whether this has been recorded of the store for the first time."""
@@ -139,7 +142,7 @@ class KnownStores:
 
     # Where files are.
 
-    def record_file_system(self, descriptor: int, root: str) -> str:
+    def record_file_system_unless_known(self, descriptor: int, root: str) -> FileSystemTypeOrEmpty:
         """Find out where a root is, from an open file below it, unless that is known.
 
         Returns the type of its file system; empty if it cannot be found out.
@@ -151,7 +154,7 @@ class KnownStores:
         return name
 
     def file_system_is_known(self, root: str) -> bool:
-        """Whether `record_file_system` has looked within the last minute, with whatever result."""
+        """Whether the file system was looked at within the last minute, with whatever result."""
         return self._type_of_root.get(root, self.clock()) is not None
 
     def is_known_as_local(self, root: str) -> bool:
@@ -183,9 +186,9 @@ class KnownStores:
 
         So on SMB. False where that is not known, and without locks. Records where the root is.
         """
-        return self.record_file_system(descriptor, root) in _TYPES_WITH_MANDATORY_LOCKS
+        return self.record_file_system_unless_known(descriptor, root) in _TYPES_WITH_MANDATORY_LOCKS
 
-    def _type_of(self, descriptor: int) -> str:
+    def _type_of(self, descriptor: int) -> FileSystemTypeOrEmpty:
         """The type of the file system of an open file; empty if it cannot be found out.
 
         Reads it from the system, unless the device is a disk whose type is known.
@@ -199,7 +202,7 @@ class KnownStores:
                 self._type_of_device.record(device, name, until=until)
         return name
 
-    def _mounted_type(self, descriptor: int) -> str:
+    def _mounted_type(self, descriptor: int) -> FileSystemTypeOrEmpty:
         """The type of the file system of an open file, out of the table of mounts, or empty."""
         try:
             lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()

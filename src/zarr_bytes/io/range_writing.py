@@ -66,7 +66,7 @@ class PartlyWrittenError(OSError):
         self.selection_nbytes_written = selection_nbytes_written
 
 
-def _c_preadv() -> Any:  # ctypes has no types for functions of C
+def _c_preadv_or_none() -> Any:  # ctypes has no types for functions of C
     """The function `preadv` of the C library; None if the system has none, or another signature."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None  # an offset has 64 bits everywhere else
@@ -79,7 +79,7 @@ def _c_preadv() -> Any:  # ctypes has no types for functions of C
     return function
 
 
-_preadv: Final = _c_preadv()
+_preadv: Final = _c_preadv_or_none()
 
 CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has these calls: Linux does."""

@@ -12,7 +12,7 @@ All are coroutines, since stores are asked on an event loop. Counting waits for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.settings import RequestCost
+
+
+BytesOrNoneIfOnlyCounted: TypeAlias = "Bytes | None"
+"""The bytes of a chunk; None of a transport that fetches nothing and counts."""
 
 
 class Transport(Protocol):
@@ -40,8 +44,8 @@ class Transport(Protocol):
     needs_plan: bool
     """Whether `fetch_whole` may not take the place of a plan: files are read in blocks of one."""
 
-    async def fetch_whole(self) -> Bytes | None:
-        """The bytes of a whole chunk, in one request; None if they are only counted."""
+    async def fetch_whole(self) -> BytesOrNoneIfOnlyCounted:
+        """The bytes of a whole chunk, in one request."""
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
         """The index of the object; a ShardIndexError if it is truncated or damaged."""

@@ -113,7 +113,7 @@ def element_layout_of(dtype: DType, new_endian: EndiannessStr | None = None) -> 
     )
 
 
-def byte_order_of(dtype: DType) -> EndiannessStr | None:
+def common_byte_order_or_none(dtype: DType) -> EndiannessStr | None:
     """Byte order of all units of several bytes; None if they have both, or if there are none."""
     units = [unit for _, unit in _iter_scalar_fields(_bit_preserving_dtype(dtype))]
     signs = {unit.str[0] for unit in units} - {"|"}

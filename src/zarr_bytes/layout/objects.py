@@ -21,7 +21,7 @@ from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import (
-    byte_order_of,
+    common_byte_order_or_none,
     decode_elements,
     element_layout_of,
     encode_elements,
@@ -143,7 +143,7 @@ class ObjectLayout:
         self.encoded_dtype = dtype if decoder is None else decoder.encoded_dtype
         endian = encoding.endian_or_none_if_of_dtype
         if endian is None:
-            endian = byte_order_of(self.encoded_dtype)
+            endian = common_byte_order_or_none(self.encoded_dtype)
         self._decoder = decoder
         self.shape = shape
         self.dtype = dtype
