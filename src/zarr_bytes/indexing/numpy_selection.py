@@ -53,9 +53,7 @@ IntRangeOrIndices: TypeAlias = "int | range | Offsets"
 a range may descend. Arrays have any number of axes."""
 
 FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
-_MAX_PIECE_NBYTES: Final = (
-    2**20
-)  # that NumPy copies at once, so that they stay in the processor's cache
+_MAX_PIECE_NBYTES: Final = 2**20  # copied at once, which stay in the processor's cache
 
 
 class ChunkPart(NamedTuple):

@@ -258,7 +258,7 @@ def broadcast(value: Array, shape: tuple[int, ...], *, requires_scalar: bool = F
     """`value` in the shape of a selection, as NumPy assigns it: a view, which may be read-only.
 
     As in ``array[selection] = value``, axes of length 1 in front of those of the selection are left
-    out. One that `requires_scalar` has no axes and takes no array with axes, other than an array
+    out. A selection of one element `requires_scalar`: it takes no array with axes, other than one
     of one bool or of one record. A ValueError if the value does not fit.
     """
     if value.shape == shape:

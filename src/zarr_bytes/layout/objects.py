@@ -529,9 +529,8 @@ class ShardIndex(InnerChunkIndex):
                 )
         self._entries = entries.view(layout.index_dtype)
         self._data_offset = layout.data_offset
-        self._data_end = (
-            shard_nbytes_if_known  # where all inner chunks must have ended; None if it isn't known
-        )
+        # Where all inner chunks must have ended; None if it isn't known.
+        self._data_end = shard_nbytes_if_known
         if shard_nbytes_if_known is not None and not layout.data_offset:
             self._data_end = shard_nbytes_if_known - layout.index_nbytes
 
