@@ -325,7 +325,7 @@ class Reader:
                 return True
             plan = self._plan_of(layout, chunk_selection, out_selection, transport.cost)
             index = await transport.locate(plan)
-            view = self._out_view(layout, chunk_selection, out_selection)
+            view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
             fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
             await transport.fetch(
                 plan,
@@ -426,7 +426,7 @@ class Reader:
         elif not layout.index_nbytes:
             file.size_of_regular_file()  # a ChunkFileError for anything else
         index = file.read_index(layout)
-        view = self._out_view(layout, chunk_selection, out_selection)
+        view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
         for fetch in self._plans.fetches_of(plan, index, plan.block_nbytes(view)):
             if isinstance(fetch, AbsentInnerChunk):
@@ -497,7 +497,7 @@ class Reader:
         start = box_start if reads_part else None
         has_no_gaps = nbytes_to_read == prod(box.shape) * item_size
         if has_no_gaps and limits.direct_nbytes <= nbytes_to_read <= limits.inline_nbytes:
-            view = self._out_view(layout, chunk_selection, out_selection)
+            view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
             if view.dtype == layout.stored_dtype and view.flags.carray:
                 # Without the data type: not every type has a buffer that can be read into.
                 raw_dtype = np.dtype(f"V{item_size}")
@@ -523,7 +523,9 @@ class Reader:
             layout, chunk_selection, cost_or_none_if_read_whole, out_selection, self._drop_axes
         )
 
-    def _out_view(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> Array:
+    def _out_view_in_stored_order(
+        self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
+    ) -> Array:
         """The place of a chunk in `out`, with the axes in their stored order."""
         return view_in_stored_order(
             self._out, layout.order, chunk_selection, out_selection, self._drop_axes

@@ -11,7 +11,7 @@
    replaced without a read.
 4. In stores that are not folders, `write_to_store` rebuilds and replaces each object.
 
-`explain` calls `write_object` with a `CountingTarget` in place of a file.
+`explain` calls `write_object` with a `ForecastTarget` in place of a file.
 """
 
 from __future__ import annotations
@@ -459,7 +459,7 @@ class _OpenedToCount(NamedTuple):
     lock_is_shared: bool
 
 
-class CountingTarget:
+class ForecastTarget:
     """Counts what a write to an object takes, in advance; nothing is read or written.
 
     Where new elements are fill values, there may be less to write.
@@ -705,7 +705,7 @@ class SelectionUpdate:
         ]
 
     @cached_property
-    def index_with_all_axes(self) -> tuple[Any, ...] | None:
+    def newaxis_index_of_values_or_none_if_points(self) -> tuple[Any, ...] | None:
         """The NumPy index that adds the axes of integers to new elements.
 
         None for points, which have one axis.
@@ -844,7 +844,7 @@ class ChunkUpdate:
 
         Points have one axis.
         """
-        index = self.selection_update.index_with_all_axes
+        index = self.selection_update.newaxis_index_of_values_or_none_if_points
         if index is None:
             return self._elements
         with_all_axes: Array = self._elements[index]
@@ -1012,7 +1012,7 @@ class _ShardRebuildIfIncomplete:
         )
 
 
-def replace_shard_if_incomplete(path: str, root: str, layout: ObjectLayout) -> bool:
+def make_or_complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     """Give a shard all inner chunks, in bytes of their own; whether it had to be replaced.
 
     Runs in a thread: it waits for the exclusive lock of the file, if the file must be replaced.

@@ -279,7 +279,7 @@ def _unknown_selection_division_error() -> NotImplementedError:
     )
 
 
-def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
+def axis_indexers_or_empty_if_points(indexer: Indexer) -> list[Iterable[object]]:
     """The chunks along each axis, for a division that has axes; empty for one of points."""
     # Private, up to 3.4.2.
     return list(getattr(indexer, "dim_indexers", ()))

@@ -62,7 +62,7 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     run_coroutine_that_never_waits,
 )
-from zarr_bytes.io.transports import CountingTransport, StoreFacts
+from zarr_bytes.io.transports import ForecastTransport, StoreFacts
 from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
@@ -73,9 +73,9 @@ from zarr_bytes.read import (
     prepare_codec_read,
 )
 from zarr_bytes.settings import CLASSES, PIPELINE, code_that_sets, zarr_setting_or_default
-from zarr_bytes.write import NO_GAPS, CountingTarget, SelectionUpdate, write_object
+from zarr_bytes.write import NO_GAPS, ForecastTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import (
-    axis_indexers_of,
+    axis_indexers_or_empty_if_points,
     chunk_spec_if_regular,
     chunk_spec_in_rectilinear_grid,
     chunk_spec_of_shape,
@@ -403,7 +403,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     selected_nbytes = prod(map(int, indexer.shape)) * item_size
     largest_chunk_nbytes = prod(_largest_shard_or_chunk_shape(array)) * item_size
     counts_by_axis = [
-        sum(1 for _ in islice(axis, _MAX_CHUNKS + 1)) for axis in axis_indexers_of(indexer)
+        sum(1 for _ in islice(axis, _MAX_CHUNKS + 1))
+        for axis in axis_indexers_or_empty_if_points(indexer)
     ]
     steps = min(largest_chunk_nbytes, selected_nbytes) // _LARGE_CHUNK_STEP
     if max(prod(counts_by_axis), steps) > _MAX_CHUNKS:
@@ -462,7 +463,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         bytes_written=if_known(totals.bytes_written),
         bytes_of_chunks=totals.bytes_of_chunks,
         depends_on_values=forecast.depends_on_values,
-        may_share=write and forecast.may_share,
+        may_share=write and forecast.chunks_may_have_several_writers,
     )
 
 
@@ -681,13 +682,13 @@ class _ForecastSum:
                 self.totals.add_totals(last.totals)
                 return
         files_to_look_at = self._files_to_look_at
-        totals = self._count_chunk_and_set_reason(projection)
+        totals = self._forecast_chunk_and_set_reason(projection)
         self.totals.add_totals(totals)
         self._last_chunk = None
         if may_be_alike and self._files_to_look_at == files_to_look_at:
             self._last_chunk = _LastChunk(chunk_selection, bool(is_complete_chunk), totals)
 
-    def _count_chunk_and_set_reason(self, projection: Any) -> _Totals:
+    def _forecast_chunk_and_set_reason(self, projection: Any) -> _Totals:
         """The numbers of one chunk. Sets the first reason and the flags of the forecast, too."""
         chunk_coords, chunk_selection, out_selection, is_complete_chunk = projection
         totals = _Totals(chunks=1)
@@ -777,7 +778,7 @@ class _ForecastSum:
                 self.totals.chunks, chunk_count, max_concurrent_requests()
             ),
         )
-        transport = CountingTransport(
+        transport = ForecastTransport(
             layout,
             index,
             driver.request_cost_or_none_if_read_whole(store_path.path),
@@ -811,7 +812,7 @@ class _ForecastSum:
                 totals.chunks_assumed += 1
             index = state.object_index
             why_replaced = why_replaced or state.why_not_in_place
-        target = CountingTarget(
+        target = ForecastTarget(
             store_path.path,
             update,
             index,
@@ -846,7 +847,7 @@ class _ForecastSum:
         return -(-first // slots) + -(-others // slots)  # each rounded up
 
     @property
-    def may_share(self) -> bool:
+    def chunks_may_have_several_writers(self) -> bool:
         """Whether processes may write different elements of a chunk at one time."""
         totals = self.totals
         if self._why_never_in_place or not totals.chunks:

@@ -30,7 +30,7 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file_if_missing
 from zarr_bytes.io.store_names import store_path_name
-from zarr_bytes.write import file_of_fill_values, replace_shard_if_incomplete
+from zarr_bytes.write import file_of_fill_values, make_or_complete_shard
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _make_chunks_and_complete_shards(
     for done, path in enumerate(_iter_chunk_file_paths(array, driver.files_root, grid), 1):
         if create_file_if_missing(path, file_of_fill_values(layout)):
             allocated.made += 1
-        elif replace_shard_if_incomplete(path, driver.files_root, layout):
+        elif make_or_complete_shard(path, driver.files_root, layout):
             allocated.completed += 1
         allocated.chunks += 1
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))

@@ -164,7 +164,7 @@ class Status(Result):
         if (setter := name_of_function_that_sets(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
-        settings = [setting._table_row(_value_text(setting)) for setting in self.settings]
+        settings = [setting._table_row(_value_with_unit(setting)) for setting in self.settings]
         yield Table(("Setting", "Value", "Decided by"), settings)
         texts = [*self.problems, *self.unknown, *self.advice]
         if texts:
@@ -190,7 +190,7 @@ class Status(Result):
         return ("Data types: ", "bold"), own, (other, "yellow"), ("; --verbose lists them", "dim")
 
 
-def _value_text(setting: InForce) -> str:
+def _value_with_unit(setting: InForce) -> str:
     """The value of a setting; a number with separators, or in binary units if it is a size."""
     if type(setting.found) is not int:
         return str(setting.found)

@@ -78,7 +78,7 @@ class _Facts(Generic[_Key, _Value]):
         fact = self._facts.get(key)
         return fact[0] if fact is not None and now <= fact[1] else None
 
-    def get_old(self, key: _Key) -> _Value | None:
+    def get_even_if_expired(self, key: _Key) -> _Value | None:
         """The last value, though it may not count any more; None if there is none."""
         fact = self._facts.get(key)
         return None if fact is None else fact[0]
@@ -246,7 +246,9 @@ class KnownStores:
         where the store is asked again after this time, and still has no ranges.
         """
         with counters.lock:  # of several threads, one has the first time
-            is_first = not _is_store(self._stores_without_ranges.get_old(id(store)), store)
+            is_first = not _is_store(
+                self._stores_without_ranges.get_even_if_expired(id(store)), store
+            )
             until = self.clock() + _RANGES_SECONDS
             self._stores_without_ranges.record(id(store), ref(store), until=until)
             return is_first

@@ -2,7 +2,7 @@
 
 A read is a plan, the index of the object, fetches, and the placing of their elements. A transport
 gives the index (`locate`) and executes the fetches. There are two: `StoreTransport` of
-`io.requests` asks a store, and `CountingTransport` fetches nothing and counts for `explain` what
+`io.requests` asks a store, and `ForecastTransport` fetches nothing and counts for `explain` what
 would be fetched. Files need none: a read of one waits for nothing that a loop would have to be told
 of (`Reader.read_files_or_fill`).
 
@@ -60,14 +60,14 @@ class Transport(Protocol):
 
 
 class StoreFacts(NamedTuple):
-    """What a `CountingTransport` has to know of a store and a read, besides the object."""
+    """What a `ForecastTransport` has to know of a store and a read, besides the object."""
 
     is_folder: bool  # whether files are read without the store
     may_divide_whole_chunks: bool  # as of `StoreTransport`
     objects_at_once: int  # that share the request slots
 
 
-class CountingTransport:
+class ForecastTransport:
     """Counts what a read would fetch of one object, and fetches nothing.
 
     Parameters
