@@ -175,6 +175,16 @@ def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):
                 assert np.array_equal(out, values[selection])
 
 
+@pytest.mark.filterwarnings("ignore:The 'generic' unit", "ignore:The data type")
+@pytest.mark.parametrize("endian", ["big", "little"])
+def test_a_missing_chunk_of_times_without_a_unit_has_their_byte_order(endian):
+    """In format 2, where NumPy gives no time of the other byte order to another array."""
+    data_type = zarr.dtype.DateTime64(endianness=endian, unit="generic", scale_factor=1)
+    array = zarr.create_array({}, shape=3, dtype=data_type, zarr_format=2, compressors=None)
+    found = array[1:]  # in the byte order of this machine with older versions of NumPy
+    assert found.view(found.dtype.str.replace("M", "i")).tolist() == [-(2**63)] * 2
+
+
 def test_an_array_of_format_2_reads_into_memory_of_both_byte_orders(tmp_path):
     options = {"serializer": "auto", "zarr_format": 2, "order": "F"}
     for number, (dtype, memory_dtype) in enumerate(product(["<f8", ">f8"], repeat=2)):
