@@ -7,18 +7,20 @@ are NumPy and plain zarr.
 import gc
 import sys
 import warnings
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import PLAIN_ZARR, created, numbers, stored
+from stored_arrays import PLAIN_ZARR, created, numbers, spec_of, stored
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec, counting, view
 from zarr_bytes.indexing.plan import Plan
+from zarr_bytes.layout.objects import ChunkEncoding
 
 pytestmark = pytest.mark.zarr
 
@@ -173,6 +175,13 @@ def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):
                 out = forms[form](values[selection].shape)
                 array.get_basic_selection(selection, out=cpu.NDBuffer.from_numpy_array(out))
                 assert np.array_equal(out, values[selection])
+
+
+def test_chunk_specs_that_differ_in_their_fill_values_have_layouts_of_their_own():
+    spec = spec_of(created(MemoryStore(), (4,), "i4"))
+    encoding = ChunkEncoding("little")
+    for fill_value in np.int32(7), np.int32(8), np.int32(7):
+        assert encoding.layout_of(replace(spec, fill_value=fill_value)).fill_value == fill_value
 
 
 @pytest.mark.filterwarnings("ignore:The 'generic' unit", "ignore:The data type")
