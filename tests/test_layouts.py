@@ -186,12 +186,27 @@ def test_chunk_specs_that_differ_in_their_fill_values_have_layouts_of_their_own(
 
 @pytest.mark.filterwarnings("ignore:The 'generic' unit", "ignore:The data type")
 @pytest.mark.parametrize("endian", ["big", "little"])
-def test_a_missing_chunk_of_times_without_a_unit_has_their_byte_order(endian):
-    """In format 2, where NumPy gives no time of the other byte order to another array."""
-    data_type = zarr.dtype.DateTime64(endianness=endian, unit="generic", scale_factor=1)
-    array = zarr.create_array({}, shape=3, dtype=data_type, zarr_format=2, compressors=None)
-    found = array[1:]  # in the byte order of this machine with older versions of NumPy
-    assert found.view(found.dtype.str.replace("M", "i")).tolist() == [-(2**63)] * 2
+@pytest.mark.parametrize("zarr_format", [2, 3])
+class TestTimesWithoutAUnit:
+    """`numpy.empty` gives them the byte order of this machine, whatever their data type says."""
+
+    def test_a_missing_chunk_has_the_fill_value(self, zarr_format, endian):
+        found = self.created(zarr_format, endian)[1:]
+        assert self.numbers_in(found) == [-(2**63)] * 2
+
+    def test_elements_are_those_that_were_written(self, zarr_format, endian):
+        array = self.created(zarr_format, endian)
+        array[1:] = np.array([7, 2**40], array.dtype.str.replace("M", "i")).view(array.dtype)
+        assert self.numbers_in(array[...]) == [-(2**63), 7, 2**40]
+
+    def created(self, zarr_format, endian):
+        data_type = zarr.dtype.DateTime64(endianness=endian, unit="generic", scale_factor=1)
+        return zarr.create_array(
+            {}, shape=3, dtype=data_type, zarr_format=zarr_format, compressors=None
+        )
+
+    def numbers_in(self, times):
+        return times.view(times.dtype.str.replace("M", "i")).tolist()
 
 
 def test_an_array_of_format_2_reads_into_memory_of_both_byte_orders(tmp_path):

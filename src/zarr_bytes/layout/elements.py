@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,18 @@ class ElementLayout(NamedTuple):
     needs_endian: bool  # any unit is longer than one byte, so that `endian` is required
     bool_offsets: tuple[int, ...]  # of the bytes in an element that must be 0 or 1
     narrow_bytes: tuple[NarrowByte, ...]
+
+
+def empty_array(shape: int | tuple[int, ...], dtype: DType) -> Array:
+    """As `numpy.empty`, which gives times without a unit the byte order of this machine."""
+    return np.ndarray(shape, dtype)
+
+
+def array_of_one_element(value: Any, dtype: DType) -> Array:
+    """An array with one element, converted to `dtype` as by `numpy.full`."""
+    array = empty_array(1, dtype)
+    np.copyto(array, value, casting="unsafe")
+    return array
 
 
 def has_fixed_size(dtype: DType) -> bool:
@@ -283,7 +295,7 @@ def decode_elements(
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if element_layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
-    array = np.empty(shape, dtype)
+    array = empty_array(shape, dtype)
     if element_layout.swap_dtype is not None:
         numbers = array.reshape(-1).view(element_layout.swap_dtype)
         numbers[...] = encoded.view(numbers.dtype.newbyteorder())

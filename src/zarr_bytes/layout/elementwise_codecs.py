@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from zarr.buffer import cpu
 
-from zarr_bytes.layout.elements import has_fixed_size
+from zarr_bytes.layout.elements import array_of_one_element, has_fixed_size
 from zarr_bytes.zarr_versions import (
     decode_by_codec,
     fixed_dtypes_of_elementwise_filter,
@@ -100,8 +100,7 @@ class _DecoderOfCodecs:
         # fill value in the data type that it encodes to.
         spec = self._spec_of_shards
         dtype = spec.dtype.to_native_dtype()
-        fill_value: Array = np.empty(1, dtype)
-        fill_value[...] = spec.fill_value
+        fill_value = array_of_one_element(spec.fill_value, dtype)
         return _decode_by_stages(self._stages_before_shards, fill_value, dtype)[0]
 
 

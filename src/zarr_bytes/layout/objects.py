@@ -21,6 +21,7 @@ from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import (
+    array_of_one_element,
     common_byte_order_or_none,
     decode_elements,
     element_layout_of,
@@ -169,9 +170,7 @@ class ObjectLayout:
         self.item_size = element_layout.item_size
         self.stored_dtype = element_layout.numpy_dtype or self.encoded_dtype
         self._fill_array = np.frombuffer(fill_value_bytes, dtype)
-        self.fill_value: Any = self._fill_array[0]
-        if _is_never_swapped_by_numpy(dtype):
-            self.fill_value = self._fill_array.reshape(())  # of equal type, so that it is copied
+        self.fill_value = self._fill_array[0]
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
         self.assigns_directly = (
             self.accepts_any_bytes and element_layout.numpy_dtype is not None and decoder is None
@@ -343,22 +342,6 @@ def _copy_or_swap_dtypes_or_none(
     return _CopyOrSwapDtypes(swap_dtype, np.dtype((swap_dtype.newbyteorder(), (count,))))
 
 
-def _is_never_swapped_by_numpy(dtype: DType) -> bool:
-    """Whether a data type is one of times without a unit in the byte order of other machines.
-
-    NumPy (up to 2.5) assigns scalars, and elements in the other byte order, to it as they are.
-    """
-    return dtype.kind in "mM" and not dtype.isnative and np.datetime_data(dtype)[0] == "generic"
-
-
-def _bytes_of_fill_value(fill_value: Any, dtype: DType) -> bytes:
-    """The bytes of a fill value in memory, in the byte order of `dtype`."""
-    if not _is_never_swapped_by_numpy(dtype):
-        return np.full(1, fill_value, dtype).tobytes()
-    in_native_order = np.full(1, fill_value, dtype.newbyteorder("="))
-    return in_native_order.view(np.int64).astype(f"{dtype.byteorder}i8").tobytes()
-
-
 class ChunkEncoding:
     """How the codecs of an array store its chunks, and the layouts of these.
 
@@ -423,7 +406,7 @@ class ChunkEncoding:
         fill_value = spec.fill_value
         if fill_value is None:  # as zarr has it
             fill_value = spec.dtype.default_scalar()
-        fill_bytes = _bytes_of_fill_value(fill_value, dtype)
+        fill_bytes = array_of_one_element(fill_value, dtype).tobytes()
         order = self.order
         if self.is_format_2 and spec.order == "F":
             order = tuple(reversed(range(len(spec.shape))))
