@@ -287,6 +287,30 @@ class TestChunks:
         assert nbytes < values.nbytes + 2**20
 
 
+class TestCheck:
+    """Of an array of four elements of one byte, which `numcodecs.astype` converts."""
+
+    @pytest.mark.parametrize(
+        ("data_type", "stored", "decoded", "is_conforming"),
+        [("bool", "|i1", "|b1", True), ("int8", "|b1", "|i1", False)],
+    )
+    def test_a_byte_is_a_bool_if_the_stored_elements_are(
+        self, tmp_path, data_type, stored, decoded, is_conforming
+    ):
+        document = document_of(data_type, (4,), codecs=[as_type(stored, decoded), *BIG])
+        opened(document, {"c/0": bytes([2, 1, 0, 1])}, "local", tmp_path)
+        (report,) = check(tmp_path)
+        found = [finding.found for finding in report.findings]
+        assert found == ([] if is_conforming else ["a bool of 2 at byte 0"])
+
+    def test_filters_that_need_whole_chunks_are_named_as_the_reason(self, tmp_path):
+        options = {"compressors": None, "order": "F", "zarr_format": 2}
+        filters = numcodecs.BitRound(keepbits=3)
+        zarr.create_array(tmp_path, data=numbers((3, 4)), filters=filters, **options)
+        (report,) = check(tmp_path)
+        assert report.not_checked == "filters do not give each element by itself"
+
+
 class TestMissing:
     """The fill value 0.05 is 0 as an integer, which `fixedscaleoffset` decodes to its offset."""
 

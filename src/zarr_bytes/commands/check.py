@@ -31,6 +31,7 @@ from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
     iter_codecs_unsupported_by_themselves,
+    why_inner_chunks_do_not_divide_shard,
     why_uncompressed_chunks_are_read_by_zarr,
 )
 from zarr_bytes.commands.result import (
@@ -341,8 +342,10 @@ class _StoreCheck:
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
-        elif why_uncompressed_chunks_are_read_by_zarr(codecs, spec):
+        elif why_inner_chunks_do_not_divide_shard(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
+        elif why_uncompressed_chunks_are_read_by_zarr(codecs, spec):
+            report.not_checked = "filters do not give each element by itself"
         elif keys_in_node:
             layout = encoding_of_uncompressed(codecs).layout_of(spec)
             grid = ChunkGrid(metadata.shape, spec.shape)
@@ -402,7 +405,7 @@ class _StoreCheck:
         """
         full_key = join_key(node_path, key_in_node)
         # That of the layout permits any byte for a bool in format 2, as zarr does.
-        element_layout = element_layout_of(layout.dtype, layout.endian)
+        element_layout = element_layout_of(layout.encoded_dtype, layout.endian)
         nbytes = layout.inner_chunk_nbytes
         step = max(_MAX_BOOL_NBYTES // layout.item_size, 1) * layout.item_size
         size = await self._store.getsize(full_key)
