@@ -148,7 +148,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/locks.py",
-        "_retry_lock",
+        "_retry_lock_until_nothing_is_written",
         "raise WorkCancelledError",
         "return 0",
         "test_locks.py::TestWaiting::test_the_event_loop_goes_on_while_a_write_waits_for_a_lock",
@@ -157,8 +157,8 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "open_and_lock_if_exists",
-        "is_shared=lock_is_shared, max_idle_seconds=max_idle_seconds",
-        "is_shared=True, max_idle_seconds=max_idle_seconds",
+        " is_shared=lock_is_shared,",
+        " is_shared=True,",
         "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
         "A writer that replaces a chunk doesn't wait for those that write into it.",
     ),
@@ -543,7 +543,7 @@ MISTAKES = [
     ),
     Mistake(
         "write.py",
-        "SelectionUpdate.locate_required_inner_chunks",
+        "SelectionUpdate.locate_inner_chunks_to_overwrite",
         "last is not None and last[0] == key",
         "last is not None",
         "test_shards.py::TestInPlace::test_writes_of_one_selection_go_where_the_index_of_each_shard_says",
@@ -583,19 +583,11 @@ MISTAKES = [
     ),
     Mistake(
         "read.py",
-        "Reader._read_file_by_plan",
-        "layout.absent_inner_chunk_value",
-        "layout.dtype.type()",
-        "test_cost.py::TestReading::test_absent_inner_chunks_are_not_read",
-        "Absent inner chunks read as zeros.",
-    ),
-    Mistake(
-        "read.py",
         "Reader._fill_absent_and_yield_present",
         "layout.absent_inner_chunk_value",
         "layout.dtype.type()",
         "test_cost.py::TestReading::test_absent_inner_chunks_are_not_requested",
-        "Absent inner chunks of a store that is no folder read as zeros.",
+        "Absent inner chunks read as zeros.",
     ),
     Mistake(
         "indexing/plan_cache.py",

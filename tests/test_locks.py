@@ -310,7 +310,7 @@ class TestFileSystems:
                 known_stores.record_file_system_unless_known(file.fileno(), root)
             with before_each(lambda *call: calls.append(call), ["flock"]):
                 locks.lock_if_supported(
-                    file.fileno(), str(path), "root", is_shared=True, max_idle_seconds=60
+                    file.fileno(), str(path), "root", is_shared=True, max_seconds_without_writes=60
                 )
         assert calls == []
 

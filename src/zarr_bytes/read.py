@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from zarr_bytes.indexing.plan import UNLIMITED, AbsentInnerChunk, Fetch
+from zarr_bytes.indexing.plan import UNLIMITED, Fetch
 from zarr_bytes.indexing.selection import (
     c_strides,
     is_basic_selection,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.errors import BoolValueError
-    from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.indexing.plan import AbsentInnerChunk, Plan
     from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
@@ -428,18 +428,15 @@ class Reader:
         index = file.read_index(layout)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
-        for fetch in self._plans.fetches_of(plan, index, plan.block_nbytes(view)):
-            if isinstance(fetch, AbsentInnerChunk):
-                view[fetch.out_selection] = layout.absent_inner_chunk_value
-            elif whole_chunk is not None:
-                place(fetch, fetch.ranges.extract(whole_chunk))
+        fetches = self._plans.fetches_of(plan, index, plan.block_nbytes(view))
+        for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
+            if whole_chunk is not None:
+                content = fetch.ranges.extract(whole_chunk)
             else:
-                place(
-                    fetch,
-                    file.read_ranges_into_reused_memory(
-                        fetch.ranges, plan.max_request_nbytes, layout.limits.short_range_nbytes
-                    ),
+                content = file.read_ranges_into_reused_memory(
+                    fetch.ranges, plan.max_request_nbytes, layout.limits.short_range_nbytes
                 )
+            place(fetch, content)
 
     def _take_or_make_prepared_read(
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any

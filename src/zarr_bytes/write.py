@@ -271,7 +271,7 @@ class ObjectUpdate(Protocol):
     replaces_all: bool
     """Whether nothing of an existing object is kept, so that it need not be read."""
 
-    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """Where the inner chunks are that must be there to be written in place.
 
         A ShardIndexError if the index has an impossible offset for one.
@@ -355,7 +355,7 @@ def write_object(
             if keeps_old_elements and opened.state is not FileState.MISSING:
                 if opened.state is FileState.WRITABLE:
                     index = target.read_index(opened)
-                    offsets, why_rebuilt = update.locate_required_inner_chunks(index)
+                    offsets, why_rebuilt = update.locate_inner_chunks_to_overwrite(index)
                     if why_rebuilt is None:
                         target.overwrite(opened, cast("Sequence[int]", offsets))
                         return None
@@ -412,7 +412,7 @@ class _FileTarget:
                 self.root,
                 lock_is_shared=lock_is_shared,
                 keeps_old_elements=keeps_old_elements,
-                max_idle_seconds=self.update.layout.limits.lock_seconds,
+                max_seconds_without_writes=self.update.layout.limits.lock_seconds,
             )
         return open_to_replace_unlocked_if_exists(
             self.path, self.root, keeps_old_elements=keeps_old_elements
@@ -452,7 +452,7 @@ class _FileTarget:
         return written is not None
 
 
-class _OpenedToCount(NamedTuple):
+class _OpenedForForecast(NamedTuple):
     """An object that is not opened, but counted."""
 
     state: FileState
@@ -511,12 +511,12 @@ class ForecastTarget:
 
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
-    ) -> AbstractContextManager[_OpenedToCount]:
+    ) -> AbstractContextManager[_OpenedForForecast]:
         """As of `WriteTarget`; nothing is opened."""
         del keeps_old_elements
-        return nullcontext(_OpenedToCount(self._state, lock_is_shared))
+        return nullcontext(_OpenedForForecast(self._state, lock_is_shared))
 
-    def read_index(self, opened: _OpenedToCount) -> InnerChunkIndex:
+    def read_index(self, opened: _OpenedForForecast) -> InnerChunkIndex:
         """As of `WriteTarget`; an object of a store comes whole."""
         del opened
         index = cast("InnerChunkIndex", self._index)
@@ -529,14 +529,14 @@ class ForecastTarget:
             self.counts.ranges += 1
         return index
 
-    def overwrite(self, opened: _OpenedToCount, inner_chunk_offsets: Sequence[int]) -> None:
+    def overwrite(self, opened: _OpenedForForecast, inner_chunk_offsets: Sequence[int]) -> None:
         """As of `WriteTarget`."""
         del opened, inner_chunk_offsets
         self.counts.opens += 1
         self.counts.bytes_written += self._update.selected_nbytes
 
     def try_replace_or_delete(
-        self, opened: _OpenedToCount, index_if_old_elements_kept: InnerChunkIndex | None
+        self, opened: _OpenedForForecast, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
         """As of `WriteTarget`."""
         del opened
@@ -555,7 +555,9 @@ class ForecastTarget:
             return True
         inner_chunk_count = len(inner_selections)
         if index_if_old_elements_kept is not None:
-            offsets = self._update.locate_required_inner_chunks(index_if_old_elements_kept).offsets
+            offsets = self._update.locate_inner_chunks_to_overwrite(
+                index_if_old_elements_kept
+            ).offsets
             existing = [
                 one
                 for one, offset in zip(inner_selections, offsets, strict=True)
@@ -663,7 +665,7 @@ class SelectionUpdate:
         planners = [one.slab_planner for one in self.plan.inner_selections()]
         return sum([one.stats.fetched_elements for one in planners]) * self.layout.item_size
 
-    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """As of `ObjectUpdate`, of the inner chunks with selected elements, in the plan's order."""
         key = index.key_of_entries(_ALL_ENTRIES)
         last = self._last_located
@@ -781,7 +783,7 @@ class ChunkUpdate:
         if is_dense and read_old_inner_chunk is None:
             if self._skips_empty_chunks and self._is_fill_value(self._new_bytes_of_ranges):
                 return None
-            offsets = self.selection_update.locate_required_inner_chunks(
+            offsets = self.selection_update.locate_inner_chunks_to_overwrite(
                 self.layout.full_index
             ).offsets
             return file_of_fill_values(
@@ -989,7 +991,7 @@ class _ShardRebuildIfIncomplete:
     def __init__(self, layout: ObjectLayout) -> None:
         self.layout = layout
 
-    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """As of `ObjectUpdate`, of all inner chunks."""
         return _locate(index, range(self.layout.inner_chunk_count))
 
@@ -1024,7 +1026,7 @@ def make_or_complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     with open_chunk_file_if_exists(path, root) or nullcontext() as file:
         if file is not None:
             index = file.read_index(layout)
-            if rebuild.locate_required_inner_chunks(index).why_rebuilt is None:
+            if rebuild.locate_inner_chunks_to_overwrite(index).why_rebuilt is None:
                 return False
     target = _FileTarget(path, root, rebuild, in_place=True)
     write_object(rebuild, target)

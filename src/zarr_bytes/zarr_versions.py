@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.write_order import WriteOrder
 
 
+_ZARR_VERSION: Final = tuple(map(int, zarr.__version__.split(".")[:2]))
+
 # In zarr.errors from 3.3 on. Before that in zarr.dtype, which warns about the name from 3.3 on.
 # Goes when zarr 3.3 is required.
 _IS_IN_ERRORS: Final = hasattr(errors, "DataTypeValidationError")
@@ -304,7 +306,7 @@ def zip_file_for_getinfo_or_none(store: ZipStore) -> ZipFile | None:
 
 
 # Goes when zarr 3.4 is required.
-LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
+LOADS_DATA_TYPES: Final = _ZARR_VERSION >= (3, 4)
 """Whether zarr loads data types by their entry points, without an import of this package."""
 
 
@@ -333,11 +335,11 @@ class Format2Codec(Protocol):
     compressor: Any  # of numcodecs, or None
 
 
-def _format_2_codec_class_or_none() -> Any:
+def _format_2_codec_class_or_none() -> type[Any] | None:
     """The class of the codec that zarr gives arrays of format 2; None where it is not known."""
     # Private, up to 3.4.2. Goes when zarr has a public one.
     try:
-        return import_module("zarr.codecs._v2").V2Codec
+        return cast("type[Any]", import_module("zarr.codecs._v2").V2Codec)
     except (ImportError, AttributeError):
         return None
 
@@ -360,7 +362,7 @@ def codecs_or_empty_if_unknown(metadata: ArrayMetadata) -> tuple[Codec, ...]:
 
 
 # From zarr 3.3 on, codecs can be called without a coroutine.
-_HAS_SYNC_CODECS: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 3)
+_HAS_SYNC_CODECS: Final = _ZARR_VERSION >= (3, 3)
 
 # Exact classes: one that derives from them may decode in another way. Those of the module
 # `numcodecs.zarr3` are these, or older ones that only have coroutines. `delta` needs the elements

@@ -232,7 +232,7 @@ class AxisPiece(NamedTuple):
     stats: RangeStats
 
 
-class DistinctOffsets(NamedTuple):
+class DistinctOffsetsAndRangeStarts(NamedTuple):
     """The selected indices of an axis at some positions, without repetitions."""
 
     from_first: Offsets  # elements in the chunk from the first of these indices to each
@@ -271,11 +271,13 @@ class AxisRanges(ABC):
         """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
 
     @abstractmethod
-    def split_by_index(self) -> list[PositionBounds]:
+    def positions_of_each_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index with its repetitions."""
 
     @abstractmethod
-    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+    def _distinct_offsets_and_range_starts(
+        self, first_position: int, stop_position: int
+    ) -> DistinctOffsetsAndRangeStarts:
         """The indices at the positions `first_position` to `stop_position`, exclusive."""
 
     def split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[AxisPiece]:
@@ -315,7 +317,9 @@ class AxisRanges(ABC):
             starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
         else:
             starts, stops = bounds_inside_if_several
-        offsets, starts_new_range = self._distinct_offsets(first_position, stop_position)
+        offsets, starts_new_range = self._distinct_offsets_and_range_starts(
+            first_position, stop_position
+        )
         # Of all ranges at all indices, those that begin or end where two are joined have no bound.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
         begins[1:, 0] = starts_new_range
@@ -375,13 +379,17 @@ class EvenAxisRanges(AxisRanges):
             inner.selected_elements * (stop_position - first_position),
         )
 
-    def split_by_index(self) -> list[PositionBounds]:
+    def positions_of_each_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index."""
         return [(i, i + 1) for i in range(len(self.indices))]
 
-    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+    def _distinct_offsets_and_range_starts(
+        self, first_position: int, stop_position: int
+    ) -> DistinctOffsetsAndRangeStarts:
         count = stop_position - first_position
-        return DistinctOffsets(np.arange(count) * self.distance, self.starts_new_range)
+        return DistinctOffsetsAndRangeStarts(
+            np.arange(count) * self.distance, self.starts_new_range
+        )
 
 
 class UnevenAxisRanges(AxisRanges):
@@ -430,16 +438,18 @@ class UnevenAxisRanges(AxisRanges):
             inner.selected_elements * (stop_position - first_position),
         )
 
-    def split_by_index(self) -> list[PositionBounds]:
+    def positions_of_each_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index with its repetitions."""
         return list(runs_of_equals(self.indices))
 
-    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+    def _distinct_offsets_and_range_starts(
+        self, first_position: int, stop_position: int
+    ) -> DistinctOffsetsAndRangeStarts:
         after_first = slice(first_position, stop_position - 1)
         distances = self.distances[after_first]
         is_new = distances > 0
         offsets = np.append(0, distances[is_new].cumsum())
-        return DistinctOffsets(offsets, self.starts_new_range[after_first][is_new])
+        return DistinctOffsetsAndRangeStarts(offsets, self.starts_new_range[after_first][is_new])
 
 
 class Slab(NamedTuple):
@@ -558,7 +568,7 @@ class SlabPlanner:
         pieces = list(split_axis.split_by_size(max_elements, max_ranges))
         outer_axes = self.axis_ranges[: len(whole_axes) : -1]
         length = 0  # of the last piece
-        for outer_bounds in product(*[axis.split_by_index() for axis in outer_axes]):
+        for outer_bounds in product(*[axis.positions_of_each_index() for axis in outer_axes]):
             for first, last, stats in pieces:
                 is_like_last = split_axis.is_even and last - first == length
                 if not is_like_last:

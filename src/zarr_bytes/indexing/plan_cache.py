@@ -110,7 +110,7 @@ class PlanCache:
             return kept.plan
         pattern = [0 if type(entry) is int else entry for entry in chunk_selection]
         in_stored_order = layout.in_stored_order(chunk_selection)
-        number, start = layout.grid.origin_of_integers(in_stored_order)
+        number, start = layout.grid.chunk_number_and_start_of_integers(in_stored_order)
         if kept is not None and kept.pattern == pattern:
             byte_distance = (start - kept.start) * layout.item_size
             plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)

@@ -240,10 +240,10 @@ def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tup
     )
 
 
-def _length_of_slice_or_array(entry: slice | Array, size: int) -> int:
-    """Number of indices that a slice or an array selects along an axis of `size` elements."""
+def _length_of_slice_or_array(entry: slice | Array, axis_length: int) -> int:
+    """Number of indices that a slice or an array selects along an axis of this length."""
     if isinstance(entry, slice):
-        return len(range(*entry.indices(size)))
+        return len(range(*entry.indices(axis_length)))
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
 
 
@@ -427,7 +427,9 @@ class ChunkGrid:
         """Number of a chunk, by its index along each axis."""
         return sum(map(mul, chunk_coords, self.number_strides))
 
-    def origin_of_integers(self, chunk_selection: Sequence[Any]) -> ChunkNumberAndStart:
+    def chunk_number_and_start_of_integers(
+        self, chunk_selection: Sequence[Any]
+    ) -> ChunkNumberAndStart:
         """What the integers of a selection add to chunk numbers, and to offsets in a chunk.
 
         Offsets are in elements. Slices add nothing here, nor does an array: selections that differ
@@ -610,28 +612,30 @@ class ChunkGrid:
             yield int(numbers[first]), AxisSelection(offsets[first:last], out[first:last])
 
 
-def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[ChunkCoordAndSelection]:
+def _split_axis(
+    axis_selection: AxisSelection, chunk_length: int
+) -> Iterator[ChunkCoordAndSelection]:
     """Index of each chunk along an axis, and the selected indices within it.
 
-    Chunks without any are left out; `size` is the length of a chunk.
+    Chunks without any are left out; `chunk_length` is that of each chunk.
     """
     indices = axis_selection.indices
     if not isinstance(indices, range):
-        outer = indices // size
+        outer = indices // chunk_length
         for first, last in runs_of_equals(outer):
             k = int(outer[first])
             if last - first == 1:
-                single = int(indices[first]) - k * size
+                single = int(indices[first]) - k * chunk_length
                 yield k, axis_selection.subset(range(single, single + 1), first)
             else:
-                yield k, axis_selection.subset(indices[first:last] - k * size, first)
+                yield k, axis_selection.subset(indices[first:last] - k * chunk_length, first)
         return
     step = indices.step
     count = len(indices)
     first = 0
     while first < count:
-        k, local = divmod(indices[first], size)
-        last = min(first + (size - local - 1) // step + 1, count)
+        k, local = divmod(indices[first], chunk_length)
+        last = min(first + (chunk_length - local - 1) // step + 1, count)
         within = range(local, local + (last - first - 1) * step + 1, step)
         yield k, axis_selection.subset(within, first)
         first = last

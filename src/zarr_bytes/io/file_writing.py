@@ -178,7 +178,7 @@ class OpenedOrMissingChunk(NamedTuple):
         if self.publish is _publish_by_link_or_replace:
             return
         try:
-            _check_kind_and_exists(path)
+            _regular_file_exists_or_raise(path)
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
         except OSError as error:
@@ -201,7 +201,12 @@ def open_to_replace_unlocked_if_exists(
 
 @contextmanager
 def open_and_lock_if_exists(
-    path: str, root: str, *, lock_is_shared: bool, keeps_old_elements: bool, max_idle_seconds: int
+    path: str,
+    root: str,
+    *,
+    lock_is_shared: bool,
+    keeps_old_elements: bool,
+    max_seconds_without_writes: int,
 ) -> Iterator[OpenedOrMissingChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
@@ -216,7 +221,7 @@ def open_and_lock_if_exists(
         this process must not write, the lock is exclusive all the same.
     keeps_old_elements
         Whether elements of the old file are kept, so that it must be read or changed.
-    max_idle_seconds
+    max_seconds_without_writes
         How long it waits for another program that holds the lock and writes nothing.
 
     Raises
@@ -252,7 +257,11 @@ def open_and_lock_if_exists(
     lock_is_shared = lock_is_shared and may_write
     with ChunkFile(descriptor, path, root) as file:
         lock_if_supported(
-            descriptor, path, root, is_shared=lock_is_shared, max_idle_seconds=max_idle_seconds
+            descriptor,
+            path,
+            root,
+            is_shared=lock_is_shared,
+            max_seconds_without_writes=max_seconds_without_writes,
         )
         try:
             if leads_to_nothing:
@@ -349,7 +358,7 @@ def create_file_if_missing(path: str, new_file: NewFile) -> bool:
             " one process write each chunk, without `preallocate`",
             path,
         )
-    if _check_kind_and_exists(path):
+    if _regular_file_exists_or_raise(path):
         return False
     try:
         _make_and_publish_file(path, new_file, _publish_by_link, _NOT_MADE)
@@ -430,11 +439,11 @@ def _make_with_folders_into(held: list[int], temporary: str) -> None:
 
 def _publish_by_replace(temporary: str, path: str) -> None:
     """Rename a complete file, over another file if there is one."""
-    _check_kind_and_exists(path)
+    _regular_file_exists_or_raise(path)
     os.replace(temporary, path)  # noqa: PTH105
 
 
-def _check_kind_and_exists(path: str) -> bool:
+def _regular_file_exists_or_raise(path: str) -> bool:
     """Whether a regular file is at `path`; False for nothing, or a symbolic link to nothing.
 
     A ChunkFileError for anything else: a FIFO, a socket, a folder.

@@ -36,7 +36,7 @@ _ErrnoOrZero: TypeAlias = int
 
 
 def lock_if_supported(
-    descriptor: int, path: str, root: str, *, is_shared: bool, max_idle_seconds: int
+    descriptor: int, path: str, root: str, *, is_shared: bool, max_seconds_without_writes: int
 ) -> None:
     """Lock an open file, for as long as it is open or until `unlock`.
 
@@ -51,13 +51,13 @@ def lock_if_supported(
         Of the store.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
-    max_idle_seconds
+    max_seconds_without_writes
         How long it waits for another program that holds the lock and writes nothing.
 
     Raises
     ------
     OSError
-        Of the system; EBUSY after `max_idle_seconds`.
+        Of the system; EBUSY after `max_seconds_without_writes`.
     WorkCancelledError
         If the write is cancelled while it waits.
     """
@@ -66,7 +66,9 @@ def lock_if_supported(
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     error_number = _try_lock(descriptor, operation)
     if error_number in _IS_HELD:
-        error_number = _retry_lock(descriptor, path, operation, max_idle_seconds)
+        error_number = _retry_lock_until_nothing_is_written(
+            descriptor, path, operation, max_seconds_without_writes
+        )
     if error_number not in (0, *_HAS_NO_LOCKS):
         raise OSError(error_number, os.strerror(error_number), path)
 
@@ -80,14 +82,16 @@ def _try_lock(descriptor: int, operation: int) -> _ErrnoOrZero:
     return 0
 
 
-def _retry_lock(descriptor: int, path: str, operation: int, max_idle_seconds: int) -> _ErrnoOrZero:
+def _retry_lock_until_nothing_is_written(
+    descriptor: int, path: str, operation: int, max_seconds_without_writes: int
+) -> _ErrnoOrZero:
     """Try it again and again; the number of an error other than that of a held lock, or 0.
 
     A call that waits could not be stopped, and has no end. Raises as `lock_if_supported`.
     """
     pause = _FIRST_PAUSE
     last_state = None
-    until = monotonic() + max_idle_seconds / 2
+    until = monotonic() + max_seconds_without_writes / 2
     while (error_number := _try_lock(descriptor, operation)) in _IS_HELD:
         if work_cancelled_check.get()():
             raise WorkCancelledError
@@ -97,12 +101,12 @@ def _retry_lock(descriptor: int, path: str, operation: int, max_idle_seconds: in
                 raise OSError(
                     errno.EBUSY,
                     f"{os.strerror(errno.EBUSY)}: another program has held a lock (flock) of the"
-                    f" chunk for {max_idle_seconds} seconds, and nothing has been written: end that"
-                    " program, or write when it is done",
+                    f" chunk for {max_seconds_without_writes} seconds, and nothing has been"
+                    " written: end that program, or write when it is done",
                     path,
                 )
             last_state = state
-            until = monotonic() + max_idle_seconds / 2
+            until = monotonic() + max_seconds_without_writes / 2
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
     return error_number
