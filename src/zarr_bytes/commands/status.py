@@ -59,8 +59,8 @@ _OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
     "are read in Zarr formats 2 and 3, where an array, or the inner chunks of its shards, have no"
-    " compressor, and no codecs or filters but `bytes`, `transpose`, and from zarr 3.3 on those that"
-    " change each element by itself."
+    " compressor, and no codecs or filters but `bytes`, `transpose`, and from zarr 3.3 on those"
+    " that change each element by itself."
 )
 _NO_PARTS_IN_FORMAT_2: Final = (
     "has no codec `bytes`, so that zarr-bytes reads no parts of its chunks with this pipeline: that"
