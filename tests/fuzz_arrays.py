@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from base64 import b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import gcd, prod
 
@@ -29,6 +29,14 @@ from shards import divided, morton_order, shard_of, sharding
 
 LARGEST = [0, 9, 9, 7, 5]  # sizes of axes, by their number: of 600 chunks at most
 
+# By data type, one that has room for its values less `OFFSET`.
+WIDER = {
+    **dict.fromkeys(["int8", "uint8"], "int16"),
+    **dict.fromkeys(["int16", "uint16"], "int32"),
+    **dict.fromkeys(["int32", "uint32"], "int64"),
+}
+OFFSET = 7
+
 
 @dataclass(frozen=True)
 class Example:
@@ -41,6 +49,7 @@ class Example:
     orders: list  # of its transposes, one after another
     missing: list  # keys of chunks
     seed: int
+    is_converted: bool = field(default=False, kw_only=True)  # by codecs that keep every value
 
     document_key = "zarr.json"
 
@@ -87,12 +96,36 @@ class Example:
         chunks = zip(self.keys, filled_up(values, self.chunk_shape), strict=True)
         return {key: self.chunk(key, chunk) for key, chunk in chunks if key not in self.missing}
 
+    def encoded(self, values):
+        """The bytes of values with the axes as stored."""
+        if not self.is_converted:
+            return encoded(values, self.name, self.endian)
+        return encoded(values.astype(self.stored_dtype) - OFFSET, WIDER[self.name], self.endian)
+
+    @property
+    def stored_dtype(self):
+        """In NumPy memory."""
+        return np.dtype(ALL_TYPES[WIDER[self.name]][0]) if self.is_converted else self.dtype
+
+    @property
+    def converting_codecs(self):
+        """Those that change elements, in metadata."""
+        if not self.is_converted:
+            return []
+        dtypes = {"encode_dtype": self.stored_dtype.str, "decode_dtype": self.dtype.str}
+        return [
+            {"name": "numcodecs.astype", "configuration": dtypes},
+            {"name": "scale_offset", "configuration": {"offset": OFFSET}},
+        ]
+
     def chunk(self, key, values):
         """The bytes of a chunk, or of a shard."""
-        return encoded(transposed(values, self.orders), self.name, self.endian)
+        return self.encoded(transposed(values, self.orders))
 
     def document(self):
-        return document_of(self.name, self.shape, self.chunk_shape, self.endian, self.orders)
+        document = document_of(self.name, self.shape, self.chunk_shape, self.endian, self.orders)
+        *moves, serializer = document["codecs"]
+        return document | {"codecs": [*moves, *self.converting_codecs, serializer]}
 
     def objects(self, values=None):
         """What a store of the array holds; no chunks without values."""
@@ -119,6 +152,15 @@ class Format2(Example):
     def key_of(self, index):
         return self.separator.join(map(str, index)) or "0"
 
+    def filters(self, dtype):
+        """Those that change elements of this data type, in metadata."""
+        stored = self.stored_dtype.newbyteorder(self.endian).str
+        types = {"dtype": stored, "astype": stored}
+        return [
+            {"id": "astype", "encode_dtype": stored, "decode_dtype": dtype.str},
+            {"id": "fixedscaleoffset", "offset": OFFSET, "scale": 1, **types},
+        ]
+
     def document(self):
         dtype, is_bfloat16 = self.dtype, self.name == "bfloat16"
         if self.name not in RECORDS_OF_FORMAT_2 and not is_bfloat16:
@@ -135,7 +177,7 @@ class Format2(Example):
             "dimension_separator": self.separator,
             "fill_value": zero if self.has_fill_value else None,
             "compressor": None,
-            "filters": None,
+            "filters": self.filters(dtype) if self.is_converted else None,
         }
 
 
@@ -148,6 +190,7 @@ class Sharded(Example):
     index: dict  # its location, byte order and checksum
     is_shuffled: bool  # whether inner chunks lie in any order, with bytes between them
     is_sparse: bool  # whether some inner chunks are absent
+    converts_before: bool = False  # whether codecs that change elements are before the shard
 
     @property
     def counts(self):
@@ -181,7 +224,7 @@ class Sharded(Example):
     def parts(self, shard):
         """The inner chunks of a shard as they are stored, in the order of the index."""
         inner = divided(transposed(shard, self.before), self.inner_shape)
-        return [encoded(transposed(part, self.orders), self.name, self.endian) for part in inner]
+        return [self.encoded(transposed(part, self.orders)) for part in inner]
 
     def chunk(self, key, values):
         absent = self.absent(key)
@@ -192,9 +235,13 @@ class Sharded(Example):
         return shard_of(parts, **self.index, places=places, gap=b"gap")
 
     def document(self):
-        document = super().document()
-        codec = sharding(self.inner_shape, document["codecs"], **self.index)
-        return document | {"codecs": [*transposes(self.before), codec]}
+        document, converting = super().document(), self.converting_codecs
+        inner = document["codecs"]
+        if self.converts_before:
+            inner = [codec for codec in inner if codec not in converting]
+        codecs = transposes(self.before)
+        codecs += converting if self.converts_before else []
+        return document | {"codecs": [*codecs, sharding(self.inner_shape, inner, **self.index)]}
 
 
 # Arrays are drawn by NumPy, from a number: those of Hypothesis are small, and one like the other.
@@ -222,6 +269,7 @@ def sharded(draw, example, can_be_sparse=True):
         },
         is_shuffled=is_shuffled,
         is_sparse=can_be_sparse and is_sparse,
+        converts_before=bool(random.integers(2)),
     )
 
 
@@ -243,6 +291,13 @@ def of_format_2(draw, example):
         has_fill_value=bool(random.integers(2)),
     )
     return replace(of_format_2, missing=[of_format_2.keys[i] for i in numbers_of_missing])
+
+
+@st.composite
+def converted(draw, example):
+    """`example`, or one with a data type for it, behind codecs that change each element."""
+    name = example.name if example.name in WIDER else draw(st.sampled_from(list(WIDER)))
+    return replace(example, name=name, is_converted=True)
 
 
 @st.composite

@@ -27,6 +27,9 @@ LAYOUTS = [
     *("shard missing", "shard incomplete", "shard complete"),
     *("shard with another name", "shard behind a link", "chunk complete"),
 ]
+if hasattr(zarr.codecs, "ScaleOffset"):  # from zarr 3.3 on
+    OPTIONS["scaled"] = OPTIONS["shard"] | {"filters": zarr.codecs.ScaleOffset(offset=5)}
+    LAYOUTS.insert(0, "scaled incomplete")
 
 _barrier = None
 

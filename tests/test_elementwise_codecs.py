@@ -1,4 +1,4 @@
-"""Codecs that decode each element by itself, such as `scale_offset`: read in part, written by zarr.
+"""Codecs that change each element by itself, such as `scale_offset`: read and written in part.
 
 Stored elements are made by hand. What they decode to is what plain zarr makes of them, in a chunk
 without transposes and shards, which it reads rightly. `test_choice_of_pipeline.py` has which codecs
@@ -9,6 +9,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numcodecs
 import numpy as np
@@ -70,13 +71,14 @@ def as_type(encode_dtype, decode_dtype):
     return codec("numcodecs.astype", encode_dtype=encode_dtype, decode_dtype=decode_dtype)
 
 
+BIT_ROUND = codec("numcodecs.bitround", keepbits=5)
 CHAINS = {  # the data types of the array and of stored elements, and the codecs between them
     "fixedscaleoffset": ("float64", "int16", [scaled()]),
-    "fixedscaleoffset of one byte": ("float64", "uint8", [scaled("|u1")]),
+    "fixedscaleoffset of one byte": ("float64", "uint8", [scaled("|u1", scale=4)]),
     "fixedscaleoffset, big-endian": ("float64", "int16", [scaled(">i2")]),
     "astype": ("float64", "float32", [as_type("<f4", "<f8")]),
     "astype to a longer type": ("int8", "int32", [as_type("<i4", "|i1")]),
-    "bitround": ("float32", "float32", [codec("numcodecs.bitround", keepbits=5)]),
+    "bitround": ("float32", "float32", [BIT_ROUND]),
     "quantize": ("float64", "float64", [codec("numcodecs.quantize", digits=2, dtype="<f8")]),
     "scale_offset": ("float32", "float32", [codec("scale_offset", offset=5, scale=10)]),
     "scale_offset of integers": ("int64", "int64", [codec("scale_offset", offset=7)]),
@@ -132,7 +134,28 @@ def codecs_and_specs(chain):
 
 
 class TestEachCodec:
-    """Decoding a part gives the part of the decoded: what makes a codec one of those read here."""
+    """A part is decoded and encoded as among all: what makes a codec one of those handled here."""
+
+    @staticmethod
+    def encoded(chain, elements):
+        codecs, specs = codecs_and_specs(chain)
+        buffer = NDBuffer.from_ndarray_like(elements)
+        for one, spec in zip(codecs, specs[:-1], strict=True):
+            buffer = one._encode_sync(buffer, replace(spec, shape=elements.shape))
+        return buffer.as_numpy_array().reshape(elements.shape)
+
+    @every_chain
+    @fuzz(examples=10)
+    @given(shape=st.lists(st.integers(1, 20), min_size=1, max_size=3), seed=st.integers(0, 2**32))
+    def test_a_part_of_the_elements_is_encoded_as_among_all(self, chain, shape, seed):
+        """Of values that the stored type has: what becomes of others is not defined by NumPy."""
+        random = np.random.default_rng(seed)
+        values = random.integers(0, 11, shape).astype(CHAINS[chain][0])
+        if values.dtype.kind == "f":
+            values += random.random(shape).astype(values.dtype)
+        chosen = random.integers(0, values.size, random.integers(1, 30))
+        encoded = self.encoded(chain, values).ravel()
+        same(self.encoded(chain, values.ravel()[chosen]), encoded[chosen])
 
     @staticmethod
     def decoded(chain, elements):
@@ -437,46 +460,276 @@ class TestFormat2:
         assert reason in explain(zarr.open_array(store)).reason.replace("(", ".").replace(")", ".")
 
 
+PLACES = {  # of codecs that change elements, in the codecs of an array
+    "chunk": lambda codecs: [*transposes([(1, 0)]), *codecs, *BIG],
+    "inside the shard": lambda codecs: [sharding((2, 4), [*codecs, *BIG])],
+    "before the shard": lambda codecs: [*codecs, sharding((2, 4), BIG)],
+}
+# zarr 3.4.2 itself cannot write `fixedscaleoffset` before shards, and takes the bits of `bitround`
+# for integers, where it compares inner chunks with the fill value.
+every_chain_in_every_place = pytest.mark.parametrize(
+    ("chain", "place"),
+    [
+        (chain, place)
+        for chain, place in product(CHAINS, PLACES)
+        if place != "before the shard" or not ("fixedscale" in chain or chain == "bitround")
+    ],
+)
+in_either_way = pytest.mark.parametrize("config", [{}, IN_PLACE], ids=["replaced", "in place"])
+
+
+def in_folder(folder, document, chunks=None, **config):
+    """The array of a document in a folder, opened under a configuration."""
+    folder.mkdir(exist_ok=True)
+    with zarr.config.set(config):
+        return opened(document, chunks or {}, "local", folder)
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 class TestWrites:
-    @pytest.mark.parametrize(
-        "codecs",
-        [
-            [*transposes([(1, 0)]), scaled(), *BIG],
-            [sharding((2, 4), [scaled(), *BIG])],
-            [as_type("<f4", "<f8"), sharding((2, 4), BIG)],
-        ],
-    )
-    @pytest.mark.parametrize("config", [{}, IN_PLACE])
-    @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
-    def test_the_stored_bytes_are_those_of_zarr(self, tmp_path, codecs, config):
-        stores = [LocalStore(tmp_path / name) for name in ("own", "plain")]
-        document = document_of("float64", (6, 8), (4, 8), codecs=codecs)
-        for store, chosen in zip(stores, [config, PLAIN_ZARR], strict=True):
-            store.root.mkdir()
-            with zarr.config.set(chosen):
-                array = opened(document, {}, "local", store.root)
-                array[...] = numbers((6, 8))
-                array[1:5, 2] = -3
-                array[4:] = 0
-        own, plain = map(contents_of, stores)
+    @every_chain_in_every_place
+    @pytest.mark.parametrize("fill_value", [0, 3])
+    def test_the_stored_bytes_are_those_of_zarr(self, tmp_path, chain, place, fill_value):
+        data_type, _, codecs = CHAINS[chain]
+        document = document_of(data_type, (6, 8), (4, 8), codecs=PLACES[place](codecs))
+        document["fill_value"] = fill_value
+        for name, config in ("own", {}), ("plain", PLAIN_ZARR):
+            array = in_folder(tmp_path / name, document, **config)
+            array[1, 2] = 9
+            array[...] = numbers((6, 8), array.dtype) % 25
+            array[1:5, 2] = 5
+            array[:4, 4:] = fill_value
+            array[4:] = fill_value
+            array.oindex[[0, 3], 1:3] = 7
+        own, plain = (contents_of(LocalStore(tmp_path / name)) for name in ("own", "plain"))
         assert own == plain
-        assert zarr.open_array(stores[0])[1, 2] == array[1, 2] == -3
 
-    def test_explain_says_that_zarr_writes_whole_chunks_and_why(self, tmp_path):
+    @every_chain_in_every_place
+    @pytest.mark.parametrize("fill_value", [0, 3])
+    def test_what_is_written_in_place_is_read_as_zarr_reads_its_own(
+        self, tmp_path, chain, place, fill_value
+    ):
+        data_type, _, codecs = CHAINS[chain]
+        document = document_of(data_type, (6, 8), (4, 8), codecs=PLACES[place](codecs))
+        document["fill_value"] = fill_value
+        found = []
+        for name, config in ("own", IN_PLACE), ("plain", PLAIN_ZARR):
+            array = in_folder(tmp_path / name, document, **config)
+            array[1, 2] = 9
+            found.append(array[...])
+            array[...] = numbers((6, 8), array.dtype) % 25
+            array[1:5, 2] = 5
+            array[:4, 4:] = fill_value
+            array.oindex[[0, 3], 1:3] = 7
+            found.append(array[...])
+        same(found[0], found[2])
+        same(found[1], found[3])
+
+    @in_either_way
+    @pytest.mark.parametrize(
+        ("data_type", "changing"), [("float64", scaled(offset=0)), ("float32", BIT_ROUND)]
+    )
+    def test_zarr_reads_what_it_cannot_write_before_shards(
+        self, tmp_path, data_type, changing, config
+    ):
+        codecs = PLACES["before the shard"]([changing])
+        document = document_of(data_type, (6, 8), (4, 8), codecs=codecs)
+        array = in_folder(tmp_path, document, **config)
+        array[1, 2] = 9
+        array[3:5] = numbers((2, 8))
+        with zarr.config.set(PLAIN_ZARR):
+            plain = zarr.open_array(tmp_path, mode="r")[...]
+        same(array[...], plain)
+        assert plain[1, 2] == 9
+        assert plain[3:5].tolist() == numbers((2, 8)).tolist()
+        assert np.count_nonzero(plain) == 16
+
+    @in_either_way
+    @pytest.mark.parametrize("inner", [(4,), (2,)])
+    def test_elements_that_are_not_selected_are_not_converted(self, tmp_path, config, inner):
+        """That of 5 is an error, as its half is no integer; nor are other inner chunks."""
+        stored = [
+            np.array(part, ">i4").tobytes()
+            for part in np.split(np.array([2, 4, 5, 8]), 4 // inner[0])
+        ]
+        codecs = [sharding(inner, [codec("scale_offset", scale=2), *BIG])]
+        document = document_of("int32", (4,), codecs=codecs)
+        array = in_folder(tmp_path, document, {"c/0": shard_of(stored)}, **config)
+        array[0] = 9
+        array[3] = 10
+        content = (tmp_path / "c/0").read_bytes()
+        assert np.frombuffer(content, ">i4", 4).tolist() == [18, 4, 5, 20]
+
+    def test_in_place_the_bytes_of_the_selected_elements_are_written(self, tmp_path):
         document = document_of("float64", (6, 8), codecs=[scaled(), *BIG])
-        with zarr.config.set(IN_PLACE):
-            explained = explain(opened(document, {}, "local", tmp_path), 3, write=True)
-        assert not explained.is_partial
-        assert not explained.may_share
-        assert (explained.bytes_fetched, explained.bytes_written) == (96, 96)
-        why = (
-            "numcodecs.fixedscaleoffset, so that zarr encodes and writes them whole; only reads are"
+        integers = numbers((6, 8), ">i2")
+        array = in_folder(tmp_path, document, {"c/0/0": integers.tobytes()}, **IN_PLACE)
+        with counting() as counted:
+            array[2, 3:5] = [1, 2]
+            explained = explain(array, np.s_[2, 3:5], write=True)
+        assert counted.bytes_written == explained.bytes_written == 4
+        assert (counted.bytes_fetched, explained.chunks_in_place) == (0, 1)
+        integers[2, 3:5] = [450, 550]  # (1 + 3.5) * 100, (2 + 3.5) * 100
+        assert (tmp_path / "c/0/0").read_bytes() == integers.tobytes()
+
+    @in_either_way
+    def test_an_error_of_a_codec_leaves_the_chunk_as_it_was(self, tmp_path, config):
+        codecs = [codec("cast_value", data_type="int16"), *BIG]
+        document = document_of("float64", (4,), codecs=codecs)
+        content = np.array([1, 2, 3, 4], ">i2").tobytes()
+        array = in_folder(tmp_path, document, {"c/0": content}, **config)
+        for selection in np.s_[1:3], ...:
+            with pytest.raises(ValueError, match="out of range|40000"):
+                array[selection] = 40_000
+        assert [path.name for path in (tmp_path / "c").iterdir()] == ["0"]
+        assert (tmp_path / "c/0").read_bytes() == content
+
+    @in_either_way
+    def test_values_in_the_other_byte_order_are_converted_first(self, tmp_path, config):
+        """zarr 3.4.2 itself stores other numbers: `numcodecs` takes the bytes as they are."""
+        document = document_of("int16", (4,), codecs=[as_type("<i4", "<i2"), *BIG])
+        array = in_folder(tmp_path, document, **config)
+        array[1:] = np.array([1, 2, 3], ">i2")
+        assert array[...].tolist() == [0, 1, 2, 3]
+
+    def test_a_codec_whose_elements_could_not_be_read_again_is_refused(self, tmp_path):
+        """zarr stores four bytes for each of these elements, and then expects eight."""
+        codecs = [codec("numcodecs.quantize", digits=2, dtype="<f8", astype="<f4"), *BIG]
+        array = in_folder(tmp_path, document_of("float64", (4,), codecs=codecs))
+        with pytest.raises(ValueError, match="Quantize encodes elements to float32, and they are"):
+            array[...] = 1
+
+    def test_a_block_of_elements_is_encoded_at_a_time(self, tmp_path):
+        small_blocks = {"codec_pipeline.path": pipeline_with(Limits(block_nbytes=2**14))}
+        document = document_of("float64", (2**19,), codecs=[scaled("<i8"), *BIG])
+        array = in_folder(tmp_path, document, **small_blocks)
+        values = numbers((2**19,))
+        array[:9] = 1
+        _, nbytes = most_memory(lambda: array.__setitem__(..., values))
+        assert nbytes < 2**20
+
+
+class TestEmptyChunks:
+    """Whether a chunk is stored is decided on the values before the codec."""
+
+    @pytest.mark.parametrize("place", ["chunk", "inside the shard"])
+    @in_either_way
+    @pytest.mark.parametrize("selection", [np.s_[:2, :4], np.s_[1, 2]], ids=["whole", "part"])
+    def test_a_value_that_is_stored_as_the_fill_value_does_not_vanish(
+        self, tmp_path, place, config, selection
+    ):
+        """0.04 and the fill value 0.05 are both stored as the integer 0."""
+        document = document_of(
+            "float64", (4, 8), codecs=PLACES[place]([scaled(offset=0, scale=10)])
         )
-        assert explained.reason == f"chunks go through the codec {why} partial"
+        document["fill_value"] = 0.05
+        array = in_folder(tmp_path, document, **config)
+        array[selection] = 0.04
+        assert array[1, 2] == 0
 
-    @pytest.mark.parametrize("act", [view, preallocate])
-    def test_views_and_preallocation_are_refused(self, tmp_path, act):
-        document = document_of("float64", (6, 8), codecs=[scaled(), *BIG])
-        array = opened(document, {}, "local", tmp_path)
-        with pytest.raises(StoreError, match="the codec numcodecs.fixedscaleoffset, which stores"):
-            act(array)
+    @pytest.mark.parametrize("place", ["chunk", "inside the shard"])
+    @in_either_way
+    def test_fill_values_alone_are_not_stored(self, tmp_path, place, config):
+        document = document_of(
+            "float64", (4, 8), codecs=PLACES[place]([scaled(offset=0, scale=10)])
+        )
+        document["fill_value"] = 0.05
+        array = in_folder(tmp_path, document, **config)
+        array[1, 2] = 0.05
+        array[...] = 0.05
+        assert array[...].tolist() == [[0.05] * 8] * 4
+        assert list(tmp_path.rglob("c/*/*")) == []
+
+    def test_a_part_that_becomes_the_fill_value_empties_its_inner_chunk(self, tmp_path):
+        document = document_of("float64", (4, 8), codecs=PLACES["inside the shard"]([scaled()]))
+        document["fill_value"] = 1.5
+        array = in_folder(tmp_path, document)
+        array[...] = 2
+        size = (tmp_path / "c/0/0").stat().st_size
+        array[:2, :3] = 1.5
+        assert (tmp_path / "c/0/0").stat().st_size == size
+        array[:2, 3] = 1.5
+        assert (tmp_path / "c/0/0").stat().st_size == size - 2 * 2 * 4
+        assert np.count_nonzero(array[...] == 1.5) == 8
+
+
+class TestFillValuesThatCodecsChange:
+    """NaN is stored as the smallest integer, which is read as a number."""
+
+    def made(self, folder, place, **config):
+        document = document_of("float64", (4, 8), codecs=PLACES[place]([scaled(offset=0)]))
+        document["fill_value"] = "NaN"
+        return in_folder(folder, document, **config)
+
+    def test_a_shard_keeps_inner_chunks_absent_in_place(self, tmp_path):
+        array = self.made(tmp_path, "inside the shard", **IN_PLACE)
+        array[0, 5:7] = 1
+        assert np.isnan(array[...])[:, :4].all()
+        assert np.isnan(array[2:, 4:]).all()
+        array[3, 1] = 2
+        array[3, 2] = 3
+        assert array[0, 5:7].tolist() == [1, 1]
+        assert array[3, 1:3].tolist() == [2, 3]
+        assert np.isnan(array[2:, 4:]).all()
+
+    @pytest.mark.parametrize("place", ["chunk", "inside the shard"])
+    def test_chunks_are_not_made_in_advance(self, tmp_path, place):
+        array = self.made(tmp_path, place, **IN_PLACE)
+        with pytest.raises(StoreError, match="its codecs do not keep the fill value nan"):
+            preallocate(array)
+
+    @pytest.mark.parametrize("place", ["chunk", "inside the shard"])
+    def test_chunks_of_other_fill_values_are_made_in_advance(self, tmp_path, place):
+        document = document_of("float64", (4, 8), codecs=PLACES[place]([scaled()]))
+        document["fill_value"] = 1.5
+        array = in_folder(tmp_path, document, **IN_PLACE)
+        assert preallocate(array).made == 1
+        assert array[...].tolist() == [[1.5] * 8] * 4
+        with counting() as counted:
+            array[3, 7] = 2
+        assert counted.bytes_written == 2
+
+    def test_zarr_writes_shards_whose_absent_inner_chunks_read_as_another_value(self, tmp_path):
+        """As 0, and a missing shard as 0.05."""
+        codecs = PLACES["before the shard"]([scaled(offset=0, scale=10)])
+        document = document_of("float64", (4, 8), codecs=codecs, fill_value=0.05)
+        array = in_folder(tmp_path, document, **IN_PLACE)
+        explained = explain(array, 0, write=True)
+        assert not explained.may_share
+        reads_as = "an inner chunk that a shard lacks reads as 0.0, not as the fill value 0.05"
+        assert reads_as in explained.reason
+        assert "inside the shards" in explained.remedy
+        with pytest.raises(StoreError, match=reads_as):
+            preallocate(array)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@in_either_way
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_format_2_store_what_zarr_stores(tmp_path, name, order, config):
+    filters, dtype = FILTERS[name]
+    options = {"chunks": (4, 8), "compressors": None, "zarr_format": 2, "dtype": dtype}
+    values = numbers((8, 8), "i2").astype(dtype)
+    for folder, chosen in ("own", config), ("plain", PLAIN_ZARR):
+        with zarr.config.set(chosen):
+            array = zarr.create_array(
+                tmp_path / folder, shape=(8, 8), filters=filters, order=order, **options
+            )
+            array[...] = values
+            array[1:5, 2] = values[2, 3]
+            array[3, ::2] = values[2, ::2]
+    own, plain = (contents_of(LocalStore(tmp_path / folder)) for folder in ("own", "plain"))
+    assert own == plain
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_views_are_refused(tmp_path, version):
+    if version == 2:
+        filters = FILTERS["astype"][0]
+        array = zarr.create_array(
+            tmp_path, shape=4, dtype="f8", zarr_format=2, filters=filters, compressors=None
+        )
+    else:
+        array = in_folder(tmp_path, document_of("float64", (6, 8), codecs=[scaled(), *BIG]))
+    with pytest.raises(StoreError, match="the codec .*, which stores other elements"):
+        view(array)

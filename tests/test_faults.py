@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from conftest import HAS_FUSED_PIPELINE
 from stored_arrays import IN_PLACE, PLAIN_ZARR, created, numbers
 from system_calls import at_each_call_below, interrupted
 from zarr.codecs import ShardingCodec, TransposeCodec
@@ -54,6 +55,14 @@ LAYOUTS = {
         "fill_value": 9,
     },
 }
+if HAS_FUSED_PIPELINE:  # from zarr 3.3 on
+    scaled = [zarr.codecs.ScaleOffset(offset=-5, scale=3)]
+    LAYOUTS |= {
+        "chunk of scaled elements": {"filters": [*TRANSPOSE, *scaled], "fill_value": 9},
+        "shard of scaled elements": {
+            "serializer": ShardingCodec(chunk_shape=(25, 20), codecs=[*scaled, BIG])
+        },
+    }
 
 
 class Stored:

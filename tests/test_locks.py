@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sharing
 import zarr
+from conftest import HAS_FUSED_PIPELINE
 from fuzz import encoded
 from shards import divided, shard_of
 from stored_arrays import behind_a_link, created, numbers
@@ -31,6 +32,8 @@ LAYOUTS = {
     "shard": {"serializer": CODEC},
     "format 2": {"serializer": "auto", "zarr_format": 2, "order": "F"},
 }
+if HAS_FUSED_PIPELINE:  # from zarr 3.3 on
+    LAYOUTS["scaled"] = {"filters": [zarr.codecs.ScaleOffset(offset=5)]}
 OLD = numbers(SHAPE, "i4") + 1
 PARTS = [encoded(part, "int32", "big") for part in divided(OLD, INNER)]
 
@@ -73,6 +76,11 @@ REPLACING = [
     ("format 2", "as it was", "as it was", "empty"),
     ("shard", "without an inner chunk", "as it was", "preallocate"),
 ]
+if HAS_FUSED_PIPELINE:
+    REPLACING += [
+        ("scaled", "as it was", "with another name", "last"),
+        ("scaled", "as it was", "as it was", "empty"),
+    ]
 replacing = pytest.mark.parametrize(("layout", "before", "meanwhile", "replace"), REPLACING)
 
 

@@ -2,8 +2,7 @@
 
 A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
 any number of `transpose` and of elementwise codecs and then `bytes` or `endian`, or shards with
-such a chain inside. Elementwise codecs, such as `scale_offset`, change each element by itself:
-chunks with them are read in part, and zarr writes them.
+such a chain inside. Elementwise codecs, such as `scale_offset`, change each element by itself.
 
 An array of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the
 filters and the compressor. The chain is uncompressed if there is no compressor, and all filters
@@ -69,9 +68,7 @@ def _with_own_bytes_codec(codec: Codec) -> Codec:
 
 
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
-    """Whether a chain stores plain elements, so that this package reads them by itself.
-
-    It writes them, too, if there are no `elementwise_codecs_of` the chain.
+    """Whether a chain stores each element by itself, so that this package reads and writes it.
 
     Such chains are any number of `transpose` and elementwise codecs and then `bytes` or `endian`,
     or shards with such a chain inside, whose index is stored by `bytes`; and the codec of format 2
@@ -139,6 +136,26 @@ def why_uncompressed_chunks_are_read_by_zarr(
     return why_inner_chunks_do_not_divide_shard(uncompressed_codecs, spec)
 
 
+def why_uncompressed_chunks_are_written_by_zarr(
+    uncompressed_codecs: Sequence[Codec], spec: ArraySpec
+) -> str | None:
+    """Why zarr writes chunks or shards of this spec, though this package reads them.
+
+    None if this package writes them. A clause for a message.
+    """
+    codecs_before_shards = elementwise_codecs_of(uncompressed_codecs).before_shards
+    if not codecs_before_shards:
+        return None
+    layout = encoding_of_uncompressed(uncompressed_codecs).layout_of(spec)
+    if layout.absent_inner_chunks_are_fill_values:
+        return None
+    name = codec_name_or_class_name(codecs_before_shards[0])
+    return (
+        f"the codec {name} is before the shards, and an inner chunk that a shard lacks reads as"
+        f" {layout.absent_inner_chunk_value}, not as the fill value {layout.fill_value}"
+    )
+
+
 def why_neither_reads_shard(
     uncompressed_codecs: Sequence[Codec], shard_spec: ArraySpec
 ) -> str | None:
@@ -197,22 +214,15 @@ class CodecsAndChunkSpec(NamedTuple):
 
 
 def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndChunkSpec:
-    """The codecs and the chunk spec of an array whose chunks have its elements; else a StoreError.
+    """The codecs and the chunk spec of an array whose chain `is_uncompressed`; else a StoreError.
 
-    Its chain `is_uncompressed`, and has no elementwise codecs. Also a StoreError for chunks of
-    several shapes, and for shards that inner chunks do not divide.
+    Also a StoreError for chunks of several shapes, and for those that zarr reads all the same.
     """
     codecs = uncompressed_codecs_or_raise(array)
-    if (codec := first_elementwise_codec_or_none(codecs)) is not None:
-        raise StoreError(
-            f"chunks go through the codec {codec_name_or_class_name(codec)}, which stores"
-            " other elements than those of the array: permitted are transposes and bytes alone"
-            " (compressors=None, filters=None), or shards of them"
-        )
     spec = chunk_spec_if_regular(array.metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    if reason := why_inner_chunks_do_not_divide_shard(codecs, spec):
+    if reason := why_uncompressed_chunks_are_read_by_zarr(codecs, spec):
         raise StoreError(reason)
     return CodecsAndChunkSpec(codecs, spec)
 

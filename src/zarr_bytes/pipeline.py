@@ -75,8 +75,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     codecs get the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
 
     From zarr 3.3 on, codecs and filters that change each element by itself may be there too, such
-    as `scale_offset`, `cast_value` and `numcodecs.fixedscaleoffset`. Such arrays are read as the
-    others, and written as by zarr's ``BatchedCodecPipeline``.
+    as `scale_offset`, `cast_value` and `numcodecs.fixedscaleoffset`.
 
     Parameters
     ----------
@@ -225,13 +224,12 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """Write selections of chunks from `value`.
 
         Zarr calls this on its event loop, with the chunks of one write. Chunks that aren't in a
-        store, or whose elements must be encoded, are left to zarr's pipeline.
+        store, or whose absent inner chunks do not read as the fill value, are left to zarr's
+        pipeline.
         """
         items = list(batch_info)
-        batch = None
-        if not any(self.encoding.elementwise_codecs):
-            batch = self._projections_unless_left_to_zarr(items)
-        if batch is None:
+        batch = self._projections_unless_left_to_zarr(items)
+        if batch is None or not batch[0].layout.absent_inner_chunks_are_fill_values:
             await super().write(items, value, drop_axes)
             return
         from zarr_bytes.write import write_batch

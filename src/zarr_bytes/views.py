@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import zarr
 
-from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs_and_spec_or_raise
+from zarr_bytes.chains import (
+    codec_name_or_class_name,
+    encoding_of_uncompressed,
+    first_elementwise_codec_or_none,
+    uncompressed_codecs_and_spec_or_raise,
+)
 from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_error
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
@@ -315,6 +320,12 @@ class _Blocks:
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, spec = uncompressed_codecs_and_spec_or_raise(array)
+        if (codec := first_elementwise_codec_or_none(chain)) is not None:
+            raise StoreError(
+                f"chunks go through the codec {codec_name_or_class_name(codec)}, which stores"
+                " other elements than those of the array: permitted are transposes and bytes alone"
+                " (compressors=None, filters=None), or shards of them"
+            )
         self._layout = layout = encoding_of_uncompressed(chain).layout_of(spec)
         dtype = viewable_dtype(layout.dtype, layout.endian)
         if dtype is None:

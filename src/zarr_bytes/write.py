@@ -61,7 +61,8 @@ from zarr_bytes.io.range_writing import NO_RANGES, RangeUpdate
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads
-from zarr_bytes.layout.elements import check_chunk_nbytes, encode_elements, encode_in_blocks
+from zarr_bytes.layout.elements import check_chunk_nbytes
+from zarr_bytes.layout.objects import EncodedBlock
 from zarr_bytes.read import threads_for_files
 from zarr_bytes.settings import RequestCost
 
@@ -502,7 +503,9 @@ class ForecastTarget:
         self._layout = update.layout
         self._index = index_if_old_elements_kept
         self._uses_files = uses_files
-        self._is_dense = in_place and not update.replaces_all
+        self._is_dense = (
+            in_place and not update.replaces_all and self._layout.stores_fill_value_exactly
+        )
         self._state = FileState.WRITABLE
         if index_if_old_elements_kept is None:
             self._state = FileState.MISSING
@@ -591,7 +594,7 @@ async def write_to_store(
     if existing is not None:
         content = existing.as_numpy_array()
         if layout.stored_nbytes is not None:
-            check_chunk_nbytes(content.size, layout.dtype, layout.shape)
+            check_chunk_nbytes(content.size, layout.encoded_dtype, layout.shape)
         index = layout.decode_index_of_object(content, store_path_name(store_path))
         nbytes = layout.inner_chunk_nbytes
 
@@ -751,6 +754,8 @@ class ChunkUpdate:
             differs_in_byte_order_only = value_dtype.newbyteorder("=") == dtype.newbyteorder("=")
             if self.layout.endian is None or not differs_in_byte_order_only:
                 elements = elements.astype(dtype)
+        if elements.size:
+            elements = self.layout.encode_before_shards(elements)
         if not elements.shape:
             elements = np.broadcast_to(elements, selection_update.shape)
         self.is_empty_selection = not elements.size
@@ -777,11 +782,17 @@ class ChunkUpdate:
             Gives the inner chunks of the old object, while the new one is written. None if there
             is no old one, or nothing of it is kept.
         is_dense
-            Whether the new object has room for all inner chunks, so that later writes go in place.
+            Whether the new object has room for all inner chunks, so that later writes go in place;
+            if the layout `stores_fill_value_exactly`.
         """
-        is_dense = is_dense and not self.selection_update.replaces_all
+        is_dense = (
+            is_dense
+            and not self.selection_update.replaces_all
+            and self.layout.stores_fill_value_exactly
+        )
         if is_dense and read_old_inner_chunk is None:
-            if self._skips_empty_chunks and self._is_fill_value(self._new_bytes_of_ranges):
+            block = EncodedBlock(self._values_in_stored_order, self._new_bytes_of_ranges)
+            if self._skips_empty_chunks and self.layout.are_fill_values(block):
                 return None
             offsets = self.selection_update.locate_inner_chunks_to_overwrite(
                 self.layout.full_index
@@ -827,7 +838,7 @@ class ChunkUpdate:
     def _new_bytes_of_ranges(self) -> Bytes:
         """The new bytes of all ranges one after another, in the order of the plan."""
         values = self._values_in_stored_order
-        encoded = self._raw_elements(encode_elements(values, self.layout.endian), values.shape)
+        encoded = self._raw_elements(self.layout.encode(values), values.shape)
         slabs = self.selection_update.placed_slabs
         first_slab, first_places = slabs[0]
         if len(slabs) == 1 and first_slab.selected_index is None:  # without a copy, if possible
@@ -878,34 +889,30 @@ class ChunkUpdate:
         values = self._values_of(inner_selection)
         is_whole = selects_all(inner_selection.axis_selections, layout.grid.chunk_shape)
         if is_whole and not as_one_block:
-            block_nbytes = layout.limits.block_nbytes
-            blocks = encode_in_blocks(values, layout.endian, block_nbytes)
+            blocks = layout.encode_in_blocks(values)
             first = next(blocks)
-            if not skips_empty_chunks or not self._is_fill_value(first):
-                return chain([first], blocks)  # the usual case: nothing is encoded twice
-            is_empty = all(map(self._is_fill_value, blocks))
-            return None if is_empty else encode_in_blocks(values, layout.endian, block_nbytes)
-        merged = encode_elements(values, layout.endian)
+            if not skips_empty_chunks or not layout.are_fill_values(first):
+                # The usual case: nothing is encoded twice.
+                return (block.encoded for block in chain([first], blocks))
+            if all(map(layout.are_fill_values, blocks)):
+                return None
+            return (block.encoded for block in layout.encode_in_blocks(values))
+        new = EncodedBlock(values, layout.encode(values))
+        merged = new.encoded
+        was_absent = is_whole  # or has no other elements
         if not is_whole:
             raw_elements = self._raw_elements(merged, values.shape)
             inner = read_old_inner_chunk(inner_selection.inner_chunk_number)
+            was_absent = inner is None
             merged = _inner_chunk_of_fill_values(layout) if inner is None else inner
             # A slab over the gaps, too, unlike that of the plan: `merged` has their bytes.
             planner = self._plan.slab_planner_of(inner_selection.axis_selections, UNLIMITED)
             planner.slab_of_all_ranges.put_into_bytes(
                 raw_elements, merged[inner_selection.offset_in_inner_chunk :]
             )
-        return None if skips_empty_chunks and self._is_fill_value(merged) else (merged,)
-
-    def _is_fill_value(self, data: Bytes) -> bool:
-        """Whether the bytes of elements are those of fill values: -0.0 or another NaN is not."""
-        fill = self.layout.stored_fill_value
-        size = self.layout.item_size
-        step = max(self.layout.limits.compared_nbytes // size, 1) * size
-        return all(
-            piece[:size].tobytes() == fill and np.array_equal(piece[size:], piece[:-size])
-            for piece in (data[start : start + step] for start in range(0, data.size, step))
-        )
+        if skips_empty_chunks and layout.is_inner_chunk_empty(new, merged, was_absent=was_absent):
+            return None
+        return (merged,)
 
 
 def _blocks_of_new_object(

@@ -443,8 +443,16 @@ def decode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuff
 
     `spec` is the spec that the codec encodes, with the shape of `elements`.
     """
-    # Private, up to 3.4.2: the function of a codec that is no coroutine.
+    # Private, up to 3.4.2, as in `encode_by_codec`: the function of a codec that is no coroutine.
     return cast("NDBuffer", cast("Any", codec)._decode_sync(elements, spec))
+
+
+def encode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuffer:
+    """Elements that a codec which `is_elementwise_codec` encodes, in the calling thread.
+
+    `spec` is the spec of the elements, with their shape.
+    """
+    return cast("NDBuffer", cast("Any", codec)._encode_sync(elements, spec))
 
 
 def write_order_of(codec: ShardingCodec) -> WriteOrder:

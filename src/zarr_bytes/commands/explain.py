@@ -26,11 +26,11 @@ from zarr.registry import get_buffer_class
 from zarr_bytes.chains import (
     codec_name_or_class_name,
     encoding_of_uncompressed,
-    first_elementwise_codec_or_none,
     is_uncompressed,
     iter_codecs_unsupported_by_themselves,
     uncompressed_codecs_or_raise,
     why_uncompressed_chunks_are_read_by_zarr,
+    why_uncompressed_chunks_are_written_by_zarr,
 )
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import (
@@ -619,14 +619,16 @@ class _ForecastSum:
             )
         except StoreError:
             why_not_read = _why_not_uncompressed(array, is_write=is_write)
-        why_encoded_by_zarr = _why_encoded_by_zarr(self._chain) if is_write else None
+        why_written_by_zarr = None
+        if is_write and self._spec is not None and self._chain:
+            why_written_by_zarr = _why_written_by_zarr(self._chain, self._spec)
         if why_not_read is not None:
             self.is_known = False
             self._why_zarr = why_not_read
-        elif why_encoded_by_zarr is not None:
+        elif why_written_by_zarr is not None:
             own_pipeline = None
-            self.is_known = not isinstance(self._chain[-1], ShardingCodec)
-            self._why_zarr = why_encoded_by_zarr
+            self.is_known = False
+            self._why_zarr = why_written_by_zarr
         elif own_pipeline is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
             self._encoding = (
                 encoding_of_uncompressed(chain) if own_pipeline is None else own_pipeline.encoding
@@ -1007,16 +1009,14 @@ def _why_uncompressed_chunks_are_read_by_zarr(
     return _Reason(text, remedy)
 
 
-def _why_encoded_by_zarr(codecs: Sequence[Codec]) -> _Reason | None:
-    """Why zarr writes chunks that are read here; None if it doesn't, or `codecs` are none."""
-    codec = first_elementwise_codec_or_none(codecs) if codecs else None
-    if codec is None:
+def _why_written_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
+    """As of `why_uncompressed_chunks_are_written_by_zarr`, with what to do; None if not so."""
+    if not (text := why_uncompressed_chunks_are_written_by_zarr(codecs, spec)):
         return None
     return _Reason(
-        f"chunks go through the codec {codec_name_or_class_name(codec)}, so that zarr encodes and"
-        " writes them whole; only reads are partial",
-        f"{_WRITE_WHOLE}, or write the array again with filters=None (only TransposeCodec is"
-        " permitted)",
+        text,
+        f"{_WRITE_WHOLE}, or write the array again with the codec inside the shards (filters= of"
+        " zarr.create_array)",
     )
 
 

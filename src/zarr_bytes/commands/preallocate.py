@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs_and_spec_or_raise
+from zarr_bytes.chains import (
+    encoding_of_uncompressed,
+    uncompressed_codecs_and_spec_or_raise,
+    why_uncompressed_chunks_are_written_by_zarr,
+)
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -93,7 +97,8 @@ def preallocate(
     ----------
     array : zarr.Array
         An array in a folder (`LocalStore`), with the codecs `transpose`, `bytes` and
-        `sharding_indexed` alone; or one of Zarr format 2 without compressor and filters.
+        `sharding_indexed` alone, or one of Zarr format 2 without compressor. From zarr 3.3 on, also
+        with codecs or filters that change each element by itself, if they keep the fill value.
     any_size : bool, optional
         Whether to make more than a million files, or to begin although the missing ones take more
         bytes than the file system has free. A fill value of zeros takes none.
@@ -108,8 +113,9 @@ def preallocate(
     Raises
     ------
     StoreError
-        If the array is compressed, not in a folder, read-only, has chunks of several shapes, or
-        takes too much without `any_size`. The message names the reason. No file has been made.
+        If the array is compressed, not in a folder, read-only, has chunks of several shapes or a
+        fill value that its codecs change, or takes too much without `any_size`. The message names
+        the reason. No file has been made.
     ValueError, OSError
         If something other than a file is where a chunk should be, if the index of a shard is
         damaged, or if the system cannot make a file.
@@ -170,6 +176,10 @@ def _make_chunks_and_complete_shards(
         raise StoreError(reason)
     chain, spec = uncompressed_codecs_and_spec_or_raise(array)
     layout = encoding_of_uncompressed(chain).layout_of(spec)
+    if reason := (
+        why_uncompressed_chunks_are_written_by_zarr(chain, spec) or _why_fill_value_changes(layout)
+    ):
+        raise StoreError(reason)
     grid = ChunkGrid(array.shape, spec.shape)
     if not any_size and (
         reason := _why_too_many_files_or_bytes(array, driver.files_root, layout, grid)
@@ -183,6 +193,16 @@ def _make_chunks_and_complete_shards(
             allocated.completed += 1
         allocated.chunks += 1
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))
+
+
+def _why_fill_value_changes(layout: ObjectLayout) -> str | None:
+    """Why fill values cannot be stored; None if they are read as they were."""
+    if layout.stores_fill_value_exactly:
+        return None
+    return (
+        f"its codecs do not keep the fill value {layout.fill_value}, so that elements that nobody"
+        " has written would have another value if they were stored"
+    )
 
 
 def _why_too_many_files_or_bytes(

@@ -25,6 +25,8 @@ from zarr_bytes.errors import BoolValueError, ChunkSizeError, describe_causes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from zarr.dtype import ZDType
+
     from zarr_bytes.data_type.fill_value import DType
 
 # Arrays of other libraries have the methods used here, but no common type that declares them.
@@ -79,6 +81,14 @@ def array_of_one_element(value: Any, dtype: DType) -> Array:
     array = empty_array(1, dtype)
     np.copyto(array, value, casting="unsafe")
     return array
+
+
+def fill_value_array(fill_value_if_any: Any, data_type: ZDType[Any, Any]) -> Array:
+    """A fill value as an array with one element; that of zarr for the data type, if it is None."""
+    fill_value = fill_value_if_any
+    if fill_value is None:
+        fill_value = data_type.default_scalar()
+    return array_of_one_element(fill_value, data_type.to_native_dtype())
 
 
 def has_fixed_size(dtype: DType) -> bool:
@@ -244,31 +254,38 @@ def encode_elements(array: Array, new_endian: EndiannessStr | None) -> Bytes:
     return encoded
 
 
-def encode_in_blocks(
+def iter_blocks_to_encode(
     array: Array, new_endian: EndiannessStr | None, block_nbytes: int
-) -> Iterator[Bytes]:
-    """`encode_elements`, in blocks of `block_nbytes`, or as a whole where that is a view.
+) -> Iterator[Array]:
+    """Views of `array` in C order, whose bytes by `encode_elements` need little memory at a time.
 
-    A block has at least one element. The blocks follow each other in C order. There is at least
-    one, also of an empty array.
+    They have `block_nbytes`, or one element if that is larger; or all, where their bytes are a
+    view. Of an array with gaps, some are smaller. At least one, also of an empty array.
     """
     element_layout = element_layout_of(array.dtype, new_endian)
-    is_flat = array.flags.c_contiguous
     is_as_is = element_layout.is_stored_as_is and not (
         element_layout.bool_offsets or element_layout.narrow_bytes
     )
-    if array.nbytes <= block_nbytes or (is_flat and is_as_is):
-        yield encode_elements(array, new_endian)
+    if array.flags.c_contiguous and is_as_is:
+        yield array
+    else:
+        yield from iter_blocks(array, block_nbytes)
+
+
+def iter_blocks(array: Array, block_nbytes: int) -> Iterator[Array]:
+    """Views of `array` as of `iter_blocks_to_encode`, whatever its data type is."""
+    if array.nbytes <= block_nbytes:
+        yield array
         return
-    if is_flat:
+    if array.flags.c_contiguous:
         array = array.reshape(-1)
     rows = block_nbytes * len(array) // array.nbytes
     if rows == 0 and array.ndim > 1:
         for row in array:
-            yield from encode_in_blocks(row, new_endian, block_nbytes)
+            yield from iter_blocks(row, block_nbytes)
         return
     for start in range(0, len(array), rows or 1):
-        yield encode_elements(array[start : start + (rows or 1)], new_endian)
+        yield array[start : start + (rows or 1)]
 
 
 def decode_elements(
@@ -371,6 +388,19 @@ def offset_of_first_invalid_bool(encoded: Bytes, element_layout: ElementLayout) 
     invalid = [i for i in element_layout.bool_offsets if max_or_zero(elements[:, i]) > 1]
     first_of_each = [int((elements[:, i] > 1).argmax()) * item_size + i for i in invalid]
     return min(first_of_each, default=None)
+
+
+def consists_of(encoded: Bytes, element: bytes, compared_nbytes: int) -> bool:
+    """Whether all encoded elements have these bytes; True for none.
+
+    About `compared_nbytes` are compared at a time, so that most comparisons end early.
+    """
+    size = len(element)
+    step = max(compared_nbytes // size, 1) * size
+    return all(
+        piece[:size].tobytes() == element and np.array_equal(piece[size:], piece[:-size])
+        for piece in (encoded[start : start + step] for start in range(0, encoded.size, step))
+    )
 
 
 def max_or_zero(flags: Bytes) -> int:

@@ -1,9 +1,14 @@
-"""Codecs between the array and `bytes` that decode each element by itself, such as `scale_offset`.
+"""Codecs between the array and `bytes` that change each element by itself, such as `scale_offset`.
 
-So the selected elements can be decoded without the others. Each codec does it by its own function:
-nothing of its arithmetic is here. `zarr_versions` has the table of these codecs. In metadata:
+So the selected elements can be encoded and decoded without the others. Each codec does it by its
+own functions: nothing of its arithmetic is here. `zarr_versions` has the table of these codecs. In
+metadata:
 
     {"name": "scale_offset", "configuration": {"offset": 5, "scale": 10}}
+
+Codecs may be before the shards, and in their inner chunks. The elements between them are those that
+the sharding codec sees: it compares them with its fill value, and leaves out inner chunks that have
+only this one.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from zarr.buffer import cpu
 
-from zarr_bytes.layout.elements import array_of_one_element, has_fixed_size
+from zarr_bytes.errors import ConfigurationError
+from zarr_bytes.layout.elements import fill_value_array, has_fixed_size
 from zarr_bytes.zarr_versions import (
     decode_by_codec,
+    encode_by_codec,
     fixed_dtypes_of_elementwise_filter,
     is_bit_round,
 )
@@ -38,26 +45,39 @@ class ElementwiseCodecs(NamedTuple):
     in_chunks: tuple[Codec, ...] = ()  # those of the inner chunks, of an array with shards
     filters: tuple[Any, ...] = ()  # of numcodecs, in format 2, which has no other codecs
 
-    def decoder_if_any_codec(self, spec: ArraySpec) -> ElementwiseDecoder | None:
-        """The decoder for chunks or shards of a spec; None if there are no elementwise codecs."""
+    def converter_if_any_codec(self, spec: ArraySpec) -> ElementConverter | None:
+        """The converter for chunks or shards of a spec; None if there are no elementwise codecs."""
         if self.filters:
-            return _DecoderOfFilters(self.filters, spec.dtype.to_native_dtype())
+            return _ConverterByFilters(self.filters, spec)
         if self.before_shards or self.in_chunks:
-            return _DecoderOfCodecs(self.before_shards, self.in_chunks, spec)
+            return _ConverterByCodecs(self.before_shards, self.in_chunks, spec)
         return None
 
 
-class ElementwiseDecoder(Protocol):
-    """Decodes stored elements of one data type. It doesn't change; any thread may use it."""
+class ElementConverter(Protocol):
+    """Encodes and decodes elements of one data type. It doesn't change; any thread may use it.
+
+    All elements are at least one, and keep their shape. Errors and warnings are those of the
+    codecs, about these elements.
+    """
 
     encoded_dtype: DType
-    """Data type of the elements that `decode` takes: the stored ones, in memory."""
+    """Data type of the stored elements, in memory."""
+    fill_value_before_chunks: Array
+    """The fill value that inner chunks are compared with: one element, after `encode_before_shards`
+    if there are shards."""
+
+    def encode_before_shards(self, elements: Array) -> Array:
+        """Elements of the array, encoded by the codecs before the shards, if there are any."""
+
+    def encode_in_chunks(self, elements: Array) -> Array:
+        """What `encode_before_shards` gives, encoded by all other codecs, in `encoded_dtype`."""
+
+    def decode_in_chunks(self, elements: Array) -> Array:
+        """The inverse of `encode_in_chunks`."""
 
     def decode(self, elements: Array) -> Array:
-        """The decoded elements, at least one, in the same shape.
-
-        Errors and warnings are those of the codecs, about these elements.
-        """
+        """Elements of the array, out of stored ones in `encoded_dtype`."""
 
     def absent_inner_chunk_value(self) -> Any:
         """The value of the elements of an inner chunk that its shard does not have."""
@@ -70,8 +90,8 @@ class _Stage(NamedTuple):
     spec: ArraySpec
 
 
-class _DecoderOfCodecs:
-    """Decodes by the codecs of an array of Zarr format 3.
+class _ConverterByCodecs:
+    """Converts by the codecs of an array of Zarr format 3.
 
     Parameters
     ----------
@@ -85,23 +105,38 @@ class _DecoderOfCodecs:
         self, before_shards: Sequence[Codec], in_chunks: Sequence[Codec], spec: ArraySpec
     ) -> None:
         spec = replace(spec, prototype=cpu.buffer_prototype)
-        self._stages_before_shards, self._spec_of_shards = _stages_and_last_spec(
-            before_shards, spec
-        )
-        stages, last_spec = _stages_and_last_spec(in_chunks, self._spec_of_shards)
-        self._stages = [*self._stages_before_shards, *stages]
+        self._dtype: DType = spec.dtype.to_native_dtype()
+        self._stages_before_shards, spec_of_shards = _stages_and_last_spec(before_shards, spec)
+        self._stages_in_chunks, last_spec = _stages_and_last_spec(in_chunks, spec_of_shards)
+        self._dtype_in_shards: DType = spec_of_shards.dtype.to_native_dtype()
         self.encoded_dtype: DType = last_spec.dtype.to_native_dtype()
+        self.fill_value_before_chunks = fill_value_array(
+            spec_of_shards.fill_value, spec_of_shards.dtype
+        )
+
+    def encode_before_shards(self, elements: Array) -> Array:
+        return _encode_by_stages(
+            self._stages_before_shards, elements, self._dtype, self._dtype_in_shards
+        )
+
+    def encode_in_chunks(self, elements: Array) -> Array:
+        return _encode_by_stages(
+            self._stages_in_chunks, elements, self._dtype_in_shards, self.encoded_dtype
+        )
+
+    def decode_in_chunks(self, elements: Array) -> Array:
+        return _decode_by_stages(self._stages_in_chunks, elements, self.encoded_dtype)
 
     def decode(self, elements: Array) -> Array:
-        return _decode_by_stages(self._stages, elements, self.encoded_dtype)
+        stages = [*self._stages_before_shards, *self._stages_in_chunks]
+        return _decode_by_stages(stages, elements, self.encoded_dtype)
 
     def absent_inner_chunk_value(self) -> Any:
         # As zarr: a codec in the inner chunks takes no part, and one before the shard decodes the
         # fill value in the data type that it encodes to.
-        spec = self._spec_of_shards
-        dtype = spec.dtype.to_native_dtype()
-        fill_value = array_of_one_element(spec.fill_value, dtype)
-        return _decode_by_stages(self._stages_before_shards, fill_value, dtype)[0]
+        return _decode_by_stages(
+            self._stages_before_shards, self.fill_value_before_chunks, self._dtype_in_shards
+        )[0]
 
 
 class _StagesAndLastSpec(NamedTuple):
@@ -118,35 +153,75 @@ def _stages_and_last_spec(codecs: Sequence[Codec], spec: ArraySpec) -> _StagesAn
     return _StagesAndLastSpec(stages, spec)
 
 
-def _decode_by_stages(stages: Sequence[_Stage], elements: Array, dtype: DType) -> Array:
-    """Elements decoded by the last codec first; `dtype` is what this one expects."""
-    # Codecs look at the memory: those of numcodecs need this data type and no gaps, and
-    # `cast_value` needs numbers at multiples of their size, too, where bytes of a file may not lie.
-    contiguous = np.require(elements.reshape(-1), dtype, ["C_CONTIGUOUS", "ALIGNED"])
+def _encode_by_stages(
+    stages: Sequence[_Stage], elements: Array, dtype: DType, encoded_dtype: DType
+) -> Array:
+    """Elements of `dtype` encoded by the first codec first, to `encoded_dtype`."""
+    if not stages:
+        return elements
+    contiguous = _contiguous(elements, dtype)
+    buffer = cpu.buffer_prototype.nd_buffer.from_ndarray_like(contiguous)
+    for codec, spec in stages:
+        buffer = encode_by_codec(codec, buffer, replace(spec, shape=contiguous.shape))
+    encoded = np.asarray(buffer.as_ndarray_like()).reshape(-1)
+    if encoded.dtype.itemsize != encoded_dtype.itemsize:
+        raise ConfigurationError(
+            f"the codec {type(stages[-1].codec).__name__} encodes elements to {encoded.dtype}, and"
+            f" they are decoded as {encoded_dtype}, which has another size: such chunks cannot be"
+            " read again; change the parameters of the codec"
+        )
+    # `bitround` gives integers with the bits of floats.
+    in_byte_order = encoded.dtype.newbyteorder(encoded_dtype.byteorder)
+    return encoded.astype(in_byte_order, copy=False).view(encoded_dtype).reshape(elements.shape)
+
+
+def _decode_by_stages(stages: Sequence[_Stage], elements: Array, encoded_dtype: DType) -> Array:
+    """Elements of `encoded_dtype` decoded by the last codec first."""
+    contiguous = _contiguous(elements, encoded_dtype)
     buffer = cpu.buffer_prototype.nd_buffer.from_ndarray_like(contiguous)
     for codec, spec in reversed(stages):
         buffer = decode_by_codec(codec, buffer, replace(spec, shape=contiguous.shape))
     return np.asarray(buffer.as_ndarray_like()).reshape(elements.shape)
 
 
-class _DecoderOfFilters:
-    """Decodes by the filters of an array of Zarr format 2, whose data type is `dtype`."""
+def _contiguous(elements: Array, dtype: DType) -> Array:
+    """Elements along one axis, as codecs expect them."""
+    # They look at the memory: those of numcodecs need this data type and no gaps, and `cast_value`
+    # needs numbers at multiples of their size, too, where bytes of a file may not lie.
+    return np.require(elements.reshape(-1), dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
-    def __init__(self, filters: Sequence[Any], dtype: DType) -> None:
+
+class _ConverterByFilters:
+    """Converts by the filters of an array of Zarr format 2, whose chunks have the spec."""
+
+    def __init__(self, filters: Sequence[Any], spec: ArraySpec) -> None:
         self._filters = filters
-        self._dtype = dtype
-        self.encoded_dtype: DType = dtype
+        self._dtype: DType = spec.dtype.to_native_dtype()
+        self.encoded_dtype = self._dtype
         for elementwise_filter in filters:
             if dtypes := fixed_dtypes_of_elementwise_filter(elementwise_filter):
                 self.encoded_dtype = dtypes.stored
+        self.fill_value_before_chunks = fill_value_array(spec.fill_value, spec.dtype)
 
-    def decode(self, elements: Array) -> Array:
+    def encode_before_shards(self, elements: Array) -> Array:
+        return elements
+
+    def encode_in_chunks(self, elements: Array) -> Array:
+        encoded: Array = np.require(elements.reshape(-1), self._dtype, ["C_CONTIGUOUS"])
+        for elementwise_filter in self._filters:
+            encoded = elementwise_filter.encode(encoded)
+        return encoded.reshape(-1).view(np.uint8).view(self.encoded_dtype).reshape(elements.shape)
+
+    def decode_in_chunks(self, elements: Array) -> Array:
         # As zarr: the last filter gets the bytes of the elements, and what the first one gives has
         # the bytes of the data type of the array, whatever its own data type is.
         decoded: Array = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
         for elementwise_filter in reversed(self._filters):
             decoded = elementwise_filter.decode(decoded)
         return decoded.view(self._dtype).reshape(elements.shape)
+
+    def decode(self, elements: Array) -> Array:
+        return self.decode_in_chunks(elements)
 
     def absent_inner_chunk_value(self) -> Any:
         raise NotImplementedError("Zarr format 2 has no shards")

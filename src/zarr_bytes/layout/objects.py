@@ -21,11 +21,14 @@ from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import (
-    array_of_one_element,
     common_byte_order_or_none,
+    consists_of,
     decode_elements,
     element_layout_of,
     encode_elements,
+    fill_value_array,
+    iter_blocks,
+    iter_blocks_to_encode,
     max_or_zero,
 )
 from zarr_bytes.layout.elementwise_codecs import ElementwiseCodecs
@@ -33,12 +36,12 @@ from zarr_bytes.layout.write_order import WriteOrder, inner_chunk_numbers_in_wri
 from zarr_bytes.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, EndiannessStr
-    from zarr_bytes.layout.elementwise_codecs import ElementwiseDecoder
+    from zarr_bytes.layout.elementwise_codecs import ElementConverter
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
@@ -81,8 +84,8 @@ class ObjectLayout:
         Bytes of the fill value in memory, as of `dtype`.
     order : tuple of int, optional
         As the attribute; None for C order.
-    decoder : ElementwiseDecoder, optional
-        Decodes the stored elements; None if they are those of the array.
+    converter : ElementConverter, optional
+        Encodes and decodes the elements; None if the stored ones are those of the array.
 
     Attributes
     ----------
@@ -138,14 +141,14 @@ class ObjectLayout:
         dtype: DType,
         fill_value_bytes: bytes,
         order: tuple[int, ...] | None = None,
-        decoder: ElementwiseDecoder | None = None,
+        converter: ElementConverter | None = None,
     ) -> None:
         sharding = encoding.sharding
-        self.encoded_dtype = dtype if decoder is None else decoder.encoded_dtype
+        self.encoded_dtype = dtype if converter is None else converter.encoded_dtype
         endian = encoding.endian_or_none_if_of_dtype
         if endian is None:
             endian = common_byte_order_or_none(self.encoded_dtype)
-        self._decoder = decoder
+        self._converter = converter
         self.shape = shape
         self.dtype = dtype
         self.endian = endian
@@ -173,7 +176,7 @@ class ObjectLayout:
         self.fill_value = self._fill_array[0]
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
         self.assigns_directly = (
-            self.accepts_any_bytes and element_layout.numpy_dtype is not None and decoder is None
+            self.accepts_any_bytes and element_layout.numpy_dtype is not None and converter is None
         )
         self.nbytes = prod(shape) * self.item_size
         self.inner_chunk_nbytes = prod(self.inner_chunk_shape) * self.item_size
@@ -209,14 +212,49 @@ class ObjectLayout:
 
         It is the fill value, unless codecs before the shard decode another one.
         """
-        return (
-            self.fill_value if self._decoder is None else self._decoder.absent_inner_chunk_value()
-        )
+        if self._converter is None:
+            return self.fill_value
+        return self._converter.absent_inner_chunk_value()
 
     @cached_property
     def stored_fill_value(self) -> bytes:
-        """The fill value, as it is stored, where no codecs decode the elements."""
-        return encode_elements(self._fill_array, self.endian).tobytes()
+        """The fill value, as inner chunks store it. Errors and warnings are those of codecs."""
+        return self.encode(self._fill_array_before_chunks).tobytes()
+
+    @property
+    def _fill_array_before_chunks(self) -> Array:
+        """The fill value that inner chunks are compared with, as an array with one element."""
+        if self._converter is None:
+            return self._fill_array
+        return self._converter.fill_value_before_chunks
+
+    @cached_property
+    def stores_fill_value_exactly(self) -> bool:
+        """Whether the fill value, where it is stored, is read as the fill value, bit for bit.
+
+        It is not where codecs change it for good: NaN becomes 0.0, if floats are stored as
+        integers. Elements that nobody has written must not be stored then.
+        """
+        if self._converter is None:
+            return True
+        try:
+            with np.errstate(all="ignore"):
+                stored = np.frombuffer(self.stored_fill_value, self.stored_dtype)
+                found = self.decode_without_bool_check(stored)
+        except Exception:  # noqa: BLE001 -- a codec has no code for this value
+            return False
+        return found.tobytes() == self._fill_array.tobytes()
+
+    @cached_property
+    def absent_inner_chunks_are_fill_values(self) -> bool:
+        """Whether elements of inner chunks that a shard lacks are the fill value, bit for bit.
+
+        Always so of chunks.
+        """
+        if self._converter is None or self.sharding is None:
+            return True
+        found = np.array(self.absent_inner_chunk_value, self.dtype)
+        return found.tobytes() == self._fill_array.tobytes()
 
     def index_offset(self, object_nbytes: int) -> int:
         """Offset of the index in an object of this size, which may be too small for it."""
@@ -268,6 +306,72 @@ class ObjectLayout:
             self.data_offset, self.inner_chunk_nbytes, self.inner_chunk_count, ranks
         )
 
+    def encode_before_shards(self, elements: Array) -> Array:
+        """Elements of `dtype`, encoded by the codecs before the shards, if there are any.
+
+        Errors and warnings of codecs are raised as they are, here and in `encode`.
+        """
+        if self._converter is None:
+            return elements
+        return self._converter.encode_before_shards(elements)
+
+    def encode(self, elements: Array) -> Bytes:
+        """The bytes of elements that `encode_before_shards` has given, in C order.
+
+        A view, where nothing changes.
+        """
+        if self._converter is not None:
+            elements = self._converter.encode_in_chunks(elements)
+        return encode_elements(elements, self.endian)
+
+    def encode_in_blocks(self, elements: Array) -> Iterator[EncodedBlock]:
+        """`encode`, in blocks of bounded size, or as a whole where that is a view; at least one."""
+        block_nbytes = self.limits.block_nbytes
+        if self._converter is None:
+            blocks = iter_blocks_to_encode(elements, self.endian, block_nbytes)
+        else:
+            blocks = iter_blocks(elements, block_nbytes)
+        return (EncodedBlock(block, self.encode(block)) for block in blocks)
+
+    def are_fill_values(self, block: EncodedBlock) -> bool:
+        """Whether all elements have the bits of the fill value: -0.0 or another NaN has not.
+
+        As with zarr, the codecs of inner chunks take no part: other elements may be stored alike.
+        """
+        compared_nbytes = self.limits.compared_nbytes
+        if self._converter is None:
+            return consists_of(block.encoded, self.stored_fill_value, compared_nbytes)
+        fill_value = encode_elements(self._fill_array_before_chunks, None).tobytes()
+        return all(
+            consists_of(encode_elements(one, None), fill_value, compared_nbytes)
+            for one in iter_blocks(block.elements, self.limits.block_nbytes)
+        )
+
+    def is_inner_chunk_empty(self, new: EncodedBlock, merged: Bytes, *, was_absent: bool) -> bool:
+        """Whether an inner chunk has only fill values after new elements are merged into it.
+
+        As of `are_fill_values`.
+
+        Parameters
+        ----------
+        new
+            The new elements, of which an index that is selected twice has two.
+        merged
+            The bytes of the inner chunk with the new elements.
+        was_absent
+            Whether all other elements are fill values.
+        """
+        if self._converter is None:
+            return self.are_fill_values(EncodedBlock(new.elements, merged))
+        if not self.are_fill_values(new):
+            return False
+        if was_absent:
+            return True
+        encoded = decode_elements(
+            merged, self.encoded_dtype, (merged.size // self.item_size,), self.endian
+        )
+        return self.are_fill_values(EncodedBlock(self._converter.decode_in_chunks(encoded), merged))
+
     def decode_without_bool_check(self, stored: Array) -> Array:
         """Elements of `stored_dtype` such as the array has them, where possible a view.
 
@@ -278,7 +382,7 @@ class ObjectLayout:
         if self.element_layout.numpy_dtype is None or self.element_layout.narrow_bytes:
             encoded = stored.ravel().view(np.uint8)
             elements = decode_elements(encoded, self.encoded_dtype, stored.shape, self.endian)
-        return elements if self._decoder is None else self._decoder.decode(elements)
+        return elements if self._converter is None else self._converter.decode(elements)
 
     def has_invalid_bool(self, stored: Array) -> bool:
         """Whether a bool among stored elements is neither 0 nor 1."""
@@ -293,7 +397,7 @@ class ObjectLayout:
         Plain numbers with one more axis, where possible, are swapped two to three times as fast.
         None if elements must be checked or converted, or `view` has another data type.
         """
-        if not self.accepts_any_bytes or self._decoder is not None:
+        if not self.accepts_any_bytes or self._converter is not None:
             return None
         if view.ndim == 64:  # as many axes as NumPy has
             return None
@@ -303,6 +407,13 @@ class ObjectLayout:
         if dtypes.stored.shape:
             view = view[..., np.newaxis]
         return CopyOrSwapTarget(view.view(dtypes.in_memory), dtypes.stored)
+
+
+class EncodedBlock(NamedTuple):
+    """Elements, as `ObjectLayout.encode_before_shards` gives them, and what they are stored as."""
+
+    elements: Array
+    encoded: Bytes
 
 
 class CopyOrSwapTarget(NamedTuple):
@@ -385,8 +496,8 @@ class ChunkEncoding:
 
     def encoded_dtype_of(self, spec: ArraySpec) -> DType:
         """Data type of the stored elements of chunks of a spec, whatever their shape, in memory."""
-        decoder = self.elementwise_codecs.decoder_if_any_codec(spec)
-        return spec.dtype.to_native_dtype() if decoder is None else decoder.encoded_dtype
+        converter = self.elementwise_codecs.converter_if_any_codec(spec)
+        return spec.dtype.to_native_dtype() if converter is None else converter.encoded_dtype
 
     def layout_of(self, spec: ArraySpec) -> ObjectLayout:
         """Layout of the chunks of a spec: the same one for equal specs, as zarr makes many.
@@ -403,17 +514,14 @@ class ChunkEncoding:
             ):
                 return layout
         dtype = spec.dtype.to_native_dtype()
-        fill_value = spec.fill_value
-        if fill_value is None:  # as zarr has it
-            fill_value = spec.dtype.default_scalar()
-        fill_bytes = array_of_one_element(fill_value, dtype).tobytes()
+        fill_bytes = fill_value_array(spec.fill_value, spec.dtype).tobytes()
         order = self.order
         if self.is_format_2 and spec.order == "F":
             order = tuple(reversed(range(len(spec.shape))))
         key = (spec.shape, dtype, fill_bytes, order)
         layout_or_none = self._layouts.get(key)
         if layout_or_none is None:
-            layout = ObjectLayout(self, *key, self.elementwise_codecs.decoder_if_any_codec(spec))
+            layout = ObjectLayout(self, *key, self.elementwise_codecs.converter_if_any_codec(spec))
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             # Not to be looked up: another thread may clear them.
