@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import zarr
 from stored_arrays import IN_PLACE, PLAIN_ZARR, behind_a_link, numbers
+from zarr.core import codec_pipeline
 
 from zarr_bytes import preallocate
 
@@ -27,7 +28,7 @@ LAYOUTS = [
     *("shard missing", "shard incomplete", "shard complete"),
     *("shard with another name", "shard behind a link", "chunk complete"),
 ]
-if hasattr(zarr.codecs, "ScaleOffset"):  # from zarr 3.3 on
+if hasattr(codec_pipeline, "FusedCodecPipeline"):  # from zarr 3.3 on
     OPTIONS["scaled"] = OPTIONS["shard"] | {"filters": zarr.codecs.ScaleOffset(offset=5)}
     LAYOUTS.insert(0, "scaled incomplete")
 
