@@ -573,6 +573,22 @@ class TestWrites:
         assert (tmp_path / "c/0/0").read_bytes() == integers.tobytes()
 
     @in_either_way
+    def test_elements_before_a_transpose_are_stored_as_the_specification_says(
+        self, tmp_path, config
+    ):
+        """zarr 3.4.2 itself cannot write this order of codecs."""
+        order = transposes([(1, 0)])
+        document = document_of("float64", (6, 8), codecs=[scaled(), *order, *BIG])
+        values = numbers((6, 8)) / 4
+        array = in_folder(tmp_path, document, **config)
+        array[1:3] = values[1:3]
+        array[:, ::2] = values[:, ::2]
+        array[...] = values
+        array[2, 3] = values[2, 3] = -1
+        stored = np.rint((values + 3.5) * 100).astype(">i2")
+        assert (tmp_path / "c/0/0").read_bytes() == stored.T.tobytes()
+
+    @in_either_way
     def test_an_error_of_a_codec_leaves_the_chunk_as_it_was(self, tmp_path, config):
         codecs = [codec("cast_value", data_type="int16"), *BIG]
         document = document_of("float64", (4,), codecs=codecs)

@@ -10,7 +10,7 @@ import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import conditions, fuzz, same, store_with
-from fuzz_arrays import Example, Format2, arrays, of_format_2, selections
+from fuzz_arrays import Example, Format2, arrays, converted, of_format_2, selections
 from hypothesis import event, given
 from hypothesis import strategies as st
 from stored_arrays import is_metadata
@@ -19,7 +19,9 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes import ChunkSizeError
 
-pytestmark = pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The data type", "ignore:.*does not answer byte", "ignore:Numcodecs codecs are not in"
+)
 
 
 class Faulty(MemoryStore):
@@ -107,6 +109,8 @@ def test_a_chunk_of_a_wrong_size_is_an_error_or_does_no_harm(tmp_path_factory, p
     example = data.draw(arrays(least_size=1).map(lambda a: replace(a, chunk_shape=a.shape)))
     if pipeline == OWN and data.draw(st.booleans()):  # zarr's have a codec of zarr for them
         example = data.draw(of_format_2(example))
+    if pipeline == OWN and HAS_FUSED_PIPELINE and data.draw(st.booleans()):  # from zarr 3.3 on
+        example = data.draw(converted(example))
     values = example.values()
     ((key, content),) = example.chunks(values).items()
     size = data.draw(st.integers(0, len(content) + 3))
