@@ -22,7 +22,14 @@ from shards import divided
 from stored_arrays import CountingStore, is_metadata, pipeline_with
 from system_calls import ending_early
 from zarr.buffer.cpu import Buffer
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
+from zarr.storage import (
+    FsspecStore,
+    LocalStore,
+    MemoryStore,
+    ObjectStore,
+    WrapperStore,
+    ZipStore,
+)
 
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.limits import Limits
@@ -166,36 +173,59 @@ class SynchronousStore(CountingStore):
 
 KINDS = ["local", "zip", "memory", "requests"]
 KINDS += [name for name in ("fsspec", "obstore") if importlib.util.find_spec(name)]
+KINDS += [f"{name} files" for name in ("fsspec", "obstore") if importlib.util.find_spec(name)]
+KINDS.append("wrapped")
 if hasattr(MemoryStore, "get_sync"):
     KINDS.append("synchronous")
 
 
+def store_of_files(kind, folder):
+    """A store of a kind that has the files of a folder."""
+    if kind == "fsspec files":
+        from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+        from fsspec.implementations.local import LocalFileSystem
+
+        files = LocalFileSystem(auto_mkdir=True)
+        return FsspecStore(AsyncFileSystemWrapper(files, asynchronous=True), path=str(folder))
+    if kind == "obstore files":
+        import obstore
+
+        return ObjectStore(obstore.store.LocalStore(folder))
+    return LocalStore(folder) if kind == "local" else WrapperStore(LocalStore(folder))
+
+
 def store_with(kind, objects, folder):
     """A store of a kind that holds `objects`; `folder` is new and empty."""
-    if kind == "local":
+    if kind in ("local", "wrapped") or kind.endswith(" files"):
         for key, content in objects.items():
             (folder / key).parent.mkdir(parents=True, exist_ok=True)
             (folder / key).write_bytes(content)
-        return LocalStore(folder)
+        return store_of_files(kind, folder)
     if kind == "zip":
         with zipfile.ZipFile(folder / "a.zip", "w") as archive:
             for key, content in objects.items():
                 archive.writestr(key, content)
         return ZipStore(folder / "a.zip", mode="r")
     if kind == "fsspec":
-        import fsspec
         from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+        from fsspec.implementations.memory import MemoryFileSystem
 
-        files = fsspec.filesystem("memory")
+        class AskedForRanges(MemoryFileSystem):  # as its own class is not
+            pass
+
+        files = AskedForRanges()
         files.pipe({f"{folder}/{key}": content for key, content in objects.items()})
         return FsspecStore(AsyncFileSystemWrapper(files, asynchronous=True), path=str(folder))
     if kind == "obstore":
         import obstore
 
+        class AskedForRanges(ObjectStore):
+            pass
+
         store = obstore.store.MemoryStore()
         for key, content in objects.items():
             store.put(key, content)
-        return ObjectStore(store)
+        return AskedForRanges(store)
     store = MemoryStore({key: Buffer.from_bytes(content) for key, content in objects.items()})
     if kind == "requests":
         return CountingStore(store)

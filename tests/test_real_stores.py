@@ -70,7 +70,7 @@ def test_services_that_always_answer_ranges_are_known(package):
         protocols = ("s3", "s3a"), ("gs", "gcs"), "abfs", ("http", "https")
         kinds = [type("Files", (client.AsyncFileSystem,), {"protocol": p}) for p in protocols]
         stores = [FsspecStore(kind(asynchronous=True), path="a/b") for kind in kinds]
-    are_known = [driver_of(store).is_known_to_answer_ranges() for store in stores]
+    are_known = [driver_of(store, "").is_known_to_answer_ranges() for store in stores]
     assert are_known == [True, True, True, False]
 
 

@@ -78,7 +78,7 @@ class TestValues:
     def test_a_zip_file_is_as_local_as_a_folder(self):
         with given("gap", {"local": 5, "remote": 7}):
             stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
-            costs = [driver_of(store).request_cost_if_partial_reads() for store in stores]
+            costs = [driver_of(store, "").request_cost_if_partial_reads() for store in stores]
             assert [cost.gap for cost in costs] == [5, 5, 7]
 
     def test_a_wrong_setting_is_an_error_with_what_is_permitted(self):

@@ -279,7 +279,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         (is_there,) = await read_batch(
             [projection],
-            driver_of(byte_getter.store),
+            driver_of(byte_getter.store, byte_getter.path),
             out,
             (),
             cpu.buffer_prototype,

@@ -52,8 +52,9 @@ class Limits(NamedTuple):
     mapped_at_once: int = 2**10
     # Seconds that a write waits for a lock that another program holds.
     lock_seconds: int = 60
-    # Smallest size that longer ranges are cut to where slots are idle: the bytes that a connection
-    # brings while a request waits for its answer, 1 MiB in 20 ms at 50 MB/s.
+    # Smallest size of a large request, and that longer ranges are cut to where slots are idle: the
+    # bytes that a connection brings while a request waits for its answer, 1 MiB in 20 ms at 50
+    # MB/s.
     min_piece_nbytes: int = 2**20
 
 

@@ -209,7 +209,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
         exists = await read_batch(
             batch,
-            self._driver_of(items[0][0].store),
+            self._driver_of(items[0][0]),
             cast("Array", array),
             drop_axes,
             items[0][1].prototype,
@@ -237,7 +237,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         spec = items[0][1]
         await write_batch(
             batch,
-            self._driver_of(items[0][0].store),
+            self._driver_of(items[0][0]),
             value,
             drop_axes,
             spec.prototype,
@@ -246,14 +246,15 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             skips_empty_chunks=not spec.config.write_empty_chunks,
         )
 
-    def _driver_of(self, store: Store) -> Driver:
+    def _driver_of(self, store_path: StorePath) -> Driver:
         """The driver of a store; that of a folder is kept for the next read or write."""
+        store = store_path.store
         kept = self._kept_driver
         if kept is not None and kept.store is store:
             return kept
         from zarr_bytes.io.drivers import driver_of
 
-        driver = driver_of(store)
+        driver = driver_of(store, store_path.path)
         if driver.files_root:
             object.__setattr__(self, "_kept_driver", driver)
         return driver

@@ -45,6 +45,7 @@ from zarr_bytes.io.tasks import (
     map_in_threads,
     max_codec_pipeline_workers,
     max_concurrent_requests,
+    max_objects_at_once,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
@@ -128,11 +129,15 @@ async def read_batch(
         target = copy_if_maybe_mapped(out, paths, array_is_out=True)
     reader = Reader(target, drop_axes, driver, plans)
     if not driver.files_root:
+        min_large_nbytes = batch[0].layout.limits.min_piece_nbytes
+        objects_at_once = max_objects_at_once(out.nbytes, len(batch), min_large_nbytes)
         transports = _store_transports(
-            batch, driver, prototype, index_cache, is_whole_batch=is_whole_batch
+            batch, driver, prototype, index_cache, objects_at_once, is_whole_batch=is_whole_batch
         )
         pairs = zip(batch, transports, strict=True)
-        return await map_concurrently(lambda pair: reader.read_object_or_fill(*pair), pairs)
+        return await map_concurrently(
+            lambda pair: reader.read_object_or_fill(*pair), pairs, objects_at_once
+        )
     root = driver.files_root
     nbytes = out.nbytes
     limits = batch[0].layout.limits
@@ -163,17 +168,17 @@ def _store_transports(
     driver: Driver,
     prototype: BufferPrototype,
     index_cache: IndexCache | None,
+    objects_at_once: int,
     *,
     is_whole_batch: bool,
 ) -> Iterator[StoreTransport]:
     """The transports of all objects of a read from one store, each made when its turn comes.
 
-    The parameters are those of `read_batch`.
+    The other parameters are those of `read_batch`.
     """
     count = len(batch) if is_whole_batch else UNKNOWN_COUNT
-    slots = max_concurrent_requests()
     # Known when the read begins, and so for all of its chunks, whichever comes first.
-    may_divide_whole_chunks = is_whole_batch and driver.is_known_to_answer_ranges()
+    may_divide_whole_chunks = is_whole_batch and driver.may_divide_whole_chunks()
     # Before any index is fetched, which may take the place of another one in the cache.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
@@ -184,7 +189,7 @@ def _store_transports(
             prototype,
             index_cache=index_cache,
             kept_index=kept_index,
-            objects_at_once=count_objects_in_same_round(i, count, slots),
+            objects_at_once=count_objects_in_same_round(i, count, objects_at_once),
             may_divide_whole_chunks=may_divide_whole_chunks,
         )
         for i, (projection, kept_index) in enumerate(zip(batch, kept_indexes, strict=True))
@@ -211,7 +216,7 @@ def read_or_fill_sync(
     Returns False if the chunk is missing, after `out` is filled with the fill value.
     """
     store_path = projection.store_path
-    driver = driver_of(store_path.store)
+    driver = driver_of(store_path.store, store_path.path)
     reader = Reader(out, (), driver, plans)
     if not driver.files_root:
         transport = StoreTransport(store_path, projection.layout, driver, prototype, is_sync=True)

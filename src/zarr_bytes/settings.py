@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import zarr
 
@@ -62,7 +62,22 @@ class RequestCost(NamedTuple):
     max_request_nbytes: int  # that no request exceeds, except one for a whole chunk
 
 
-DEFAULTS: Final = {"local": RequestCost(2**15, 2**30), "remote": RequestCost(2**18, 2**23)}
+class CostSettingNames(NamedTuple):
+    """Names of the settings that have the cost of a request."""
+
+    gap: str
+    max_request_nbytes: str
+
+
+CostKind: TypeAlias = Literal["local", "local store", "remote"]
+"""Where bytes are: in files that are opened here, in others on this machine that a store is asked
+for, or elsewhere."""
+
+DEFAULTS: Final[dict[CostKind, RequestCost]] = {
+    "local": RequestCost(2**15, 2**30),
+    "local store": RequestCost(2**17, 2**30),
+    "remote": RequestCost(2**18, 2**23),
+}
 """The default costs of a request, by kind of store."""
 
 
@@ -80,6 +95,7 @@ SETTINGS: Final = {
     "zarr_bytes.gap.remote": Setting(DEFAULTS["remote"].gap, 0),
     "zarr_bytes.largest_request.local": Setting(DEFAULTS["local"].max_request_nbytes, 1),
     "zarr_bytes.largest_request.remote": Setting(DEFAULTS["remote"].max_request_nbytes, 1),
+    "zarr_bytes.small_requests": Setting(32, 1),
     "zarr_bytes.fill_values": Setting("lenient", ["strict", "lenient"]),
     "zarr_bytes.other_chains": Setting("batched", list(PIPELINES)),
     "zarr_bytes.mappings": Setting(1024 if sys.version_info >= (3, 13) else 128, 1),
@@ -195,22 +211,28 @@ def checked_setting(setting_name: str) -> Any:
     return checked_value_or_default(_warn_of_unknown_and_get_explicit_settings(), setting_name)
 
 
-def request_cost_if_partial_reads(store_kind: Literal["local", "remote"]) -> RequestCost | None:
+def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
     """Cost of a request to a store of this kind; None if partial reads are switched off.
 
     Raises and warns as `checked_setting`.
     """
+    default = DEFAULTS[kind]
     values = _warn_of_unknown_and_get_explicit_settings()
     if not values:  # the usual case, asked for every chunk
-        return DEFAULTS[store_kind]
+        return default
     if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
         return None
+    gap, largest_request = names_of_cost_settings(kind)
     return RequestCost(
-        gap=checked_value_or_default(values, f"zarr_bytes.gap.{store_kind}"),
-        max_request_nbytes=checked_value_or_default(
-            values, f"zarr_bytes.largest_request.{store_kind}"
-        ),
+        gap=checked_value_or_default(values, gap) if gap in values else default.gap,
+        max_request_nbytes=checked_value_or_default(values, largest_request),
     )
+
+
+def names_of_cost_settings(kind: CostKind) -> CostSettingNames:
+    """Names of the settings that have the cost of a request to a store of this kind."""
+    place = "remote" if kind == "remote" else "local"
+    return CostSettingNames(f"zarr_bytes.gap.{place}", f"zarr_bytes.largest_request.{place}")
 
 
 def checked_value_or_default(explicit: Mapping[str, object], setting_name: str) -> Any:

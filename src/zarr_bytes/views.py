@@ -275,7 +275,7 @@ class ArrayView:
 
 def _why_not_in_place(array: zarr.Array[Any]) -> str | None:
     """Why a view may not change chunks of an array in place, and what to do; None if it may."""
-    if reason := driver_of(array.store).why_not_in_place():
+    if reason := driver_of(array.store, array.path).why_not_in_place():
         return reason
     pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
     if checked_setting("zarr_bytes.partial_writes") or (
@@ -314,9 +314,9 @@ class _Blocks:
     def __init__(
         self, array: zarr.Array[Any], writable_mappings: WritableMappings | None, max_mappings: int
     ) -> None:
-        self._driver = driver_of(array.store)
+        self._driver = driver_of(array.store, array.path)
         self._writable_mappings = writable_mappings
-        if not (self._driver.files_root or self._driver.is_memory):
+        if not self._driver.can_be_viewed:
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, spec = uncompressed_codecs_and_spec_or_raise(array)

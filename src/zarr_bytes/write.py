@@ -60,7 +60,7 @@ from zarr_bytes.io.mapping import copy_if_maybe_mapped
 from zarr_bytes.io.range_writing import NO_RANGES, RangeUpdate
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import store_path_name
-from zarr_bytes.io.tasks import map_concurrently, map_in_threads
+from zarr_bytes.io.tasks import map_concurrently, map_in_threads, max_objects_at_once
 from zarr_bytes.layout.elements import check_chunk_nbytes
 from zarr_bytes.layout.objects import EncodedBlock
 from zarr_bytes.read import threads_for_files
@@ -174,8 +174,12 @@ async def write_batch(
             counters.count(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     if not goes_to_files:
+        layout = batch[0].layout
+        min_large_nbytes = layout.limits.min_piece_nbytes
         await map_concurrently(
-            lambda item: write_to_store(update_of(item), item.store_path, prototype), batch
+            lambda item: write_to_store(update_of(item), item.store_path, prototype),
+            batch,
+            max_objects_at_once(layout.nbytes * len(batch), len(batch), min_large_nbytes),
         )
         return
     threads = 1

@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from functools import partial
 from importlib.metadata import version
@@ -46,6 +47,7 @@ from benchmark import (
 )
 from drawing import save
 from zarr.codecs import TransposeCodec
+from zarr.storage import LocalStore, WrapperStore, ZipStore
 
 PIPELINE, TENSORSTORE, ALONE = "zarr-bytes pipeline", "TensorStore", "system calls alone"
 PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
@@ -402,15 +404,39 @@ def end(paths, values):
 def gap(folder, rounds):
     """400 runs of 512 bytes in a local file, read with the gaps between them or one by one."""
 
-    def read(array, size):
+    for kibibytes in (4, 8, 16, 32, 64, 128):
+        path, shape = stored_runs(folder, kibibytes)
+        array = opened(path, *CONTENDERS[PIPELINE])
+        yield gap_row(f"runs of 512 B with gaps of {kibibytes} KiB", array, shape, rounds)
+
+
+def asked(folder, rounds):
+    """The same runs, of local stores that are asked for each range."""
+    for kibibytes in (16, 32, 64, 128, 256, 512):
+        path, shape = stored_runs(folder, kibibytes)
+        with zipfile.ZipFile(f"{path}.zip", "w") as archive:
+            for file in ("zarr.json", "c/0/0"):
+                archive.write(path / file, file)
+        stores = {"zip": ZipStore(f"{path}.zip"), "wrapper": WrapperStore(LocalStore(path))}
+        for kind, store in stores.items():
+            array = opened(store, *CONTENDERS[PIPELINE])
+            name = f"{kind}, runs of 512 B with gaps of {kibibytes} KiB"
+            yield gap_row(name, array, shape, rounds)
+
+
+def stored_runs(folder, kibibytes):
+    """An array of 500 rows in one chunk, and its shape; a run is at the start of a row."""
+    shape = (500, kibibytes * 2**10 + 512)
+    return stored(folder / f"{kibibytes}", shape, shape, "u1"), shape
+
+
+def gap_row(name, array, shape, rounds):
+    def read(size):
         with zarr.config.set({"zarr_bytes.gap.local": size}):
             array[:400, :512]
 
-    for kibibytes in (4, 8, 16, 32, 64, 128):
-        shape = (500, kibibytes * 2**10 + 512)
-        array = opened(stored(folder / f"{kibibytes}", shape, shape, "u1"), *CONTENDERS[PIPELINE])
-        reads = {"with gaps": partial(read, array, shape[1]), "one by one": partial(read, array, 0)}
-        yield Row(f"runs of 512 B with gaps of {kibibytes} KiB", rounds.in_turn(reads, 21), [])
+    reads = {"with gaps": partial(read, shape[1]), "one by one": partial(read, 0)}
+    return Row(name, rounds.in_turn(reads, 21), [])
 
 
 SECTIONS = {
@@ -421,6 +447,7 @@ SECTIONS = {
     "transposed": transposed_chunk,
     "writing": writing,
     "gap": gap,
+    "asked": asked,
 }
 
 if __name__ == "__main__":

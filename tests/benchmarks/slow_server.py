@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 from urllib.request import urlopen
 
 PIECE = 2**17  # bytes sent between two pauses
-SLOTS = 10
+SLOTS, SMALL_SLOTS = 10, 32  # those of requests of less than a MiB
 
 
 class Server:
@@ -129,15 +129,18 @@ def joined(sent, gap=0):
 
 
 def best(sizes, latency, rate, largest=2**23, least=2**20):
-    """Seconds of ranges of these sizes in the best order, ten at a time.
+    """Seconds of ranges of these sizes in the best order.
 
-    They are cut to one size of all from `least` to `largest`, and the longest comes first.
+    Ranges smaller than `least` are sent 32 at a time, and of these ten may be larger, or pieces of
+    larger ones, cut to one size of all from `least` to `largest`. The longest comes first.
     """
     times = []
     for size in {largest // n for n in range(1, largest // least + 1)}:
-        slots = [0.0] * SLOTS
-        requests = [n / count for n in sizes if (count := -(-n // size)) for _ in range(count)]
-        for request in sorted(requests, reverse=True):
-            heapq.heappush(slots, heapq.heappop(slots) + latency + request / rate)
-        times.append(max(slots))
+        slots, others = [0.0] * SLOTS, [0.0] * (SMALL_SLOTS - SLOTS)
+        cut = [(n, -(-n // size)) for n in sizes]
+        requests = [(n / count, n < least) for n, count in cut for _ in range(count)]
+        for request, is_small in sorted(requests, reverse=True):
+            chosen = others if is_small and others[0] < slots[0] else slots
+            heapq.heappush(chosen, heapq.heappop(chosen) + latency + request / rate)
+        times.append(max(*slots, *others))
     return min(times)

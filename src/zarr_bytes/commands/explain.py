@@ -60,10 +60,13 @@ from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
     count_objects_in_same_round,
     max_concurrent_requests,
+    max_objects_at_once,
+    max_small_requests,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import ForecastTransport, StoreFacts
 from zarr_bytes.layout.objects import InnerChunkIndex
+from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
     UNKNOWN_COUNT,
@@ -72,7 +75,13 @@ from zarr_bytes.read import (
     kept_index_of,
     prepare_codec_read,
 )
-from zarr_bytes.settings import CLASSES, PIPELINE, code_that_sets, zarr_setting_or_default
+from zarr_bytes.settings import (
+    CLASSES,
+    PIPELINE,
+    code_that_sets,
+    names_of_cost_settings,
+    zarr_setting_or_default,
+)
 from zarr_bytes.write import NO_GAPS, ForecastTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import (
     axis_indexers_or_empty_if_points,
@@ -111,7 +120,7 @@ _READ_ROWS: Final = {
     "chunks_assumed": "not looked at, and assumed to exist",
     "opens": "files that are opened",
     "requests": "to the store",
-    "rounds": "requests that wait for one another; async.concurrency of them run at a time",
+    "rounds": "requests that wait for one another; the settings say how many run at a time",
     "ranges": "of bytes",
     "bytes_selected": "",
     "bytes_fetched": "",
@@ -202,7 +211,8 @@ class Explanation(Result):
         How many chunks a write changes in place, or makes where they are missing, so that other
         processes can write to them.
     rounds : int
-        How many requests follow one another, as zarr's ``async.concurrency`` is now; None as above.
+        How many requests follow one another, as ``zarr_bytes.small_requests`` and zarr's
+        ``async.concurrency`` are now; None as above.
     bytes_selected, bytes_of_chunks : int
         Bytes of the selected elements, and of the whole chunks, uncompressed.
     may_share : bool
@@ -518,6 +528,8 @@ class _Totals(Counts):
     bytes_of_chunks: int = 0
     bytes_of_indexes: int = 0  # among the bytes that are fetched
     first_requests: int = 0  # that other requests wait for
+    large_requests: int = 0  # of which fewer are under way at once
+    first_large_requests: int = 0  # of both kinds
 
     def add_totals(self, other: _Totals) -> None:
         """Add the numbers of `other` to these, in place."""
@@ -527,6 +539,8 @@ class _Totals(Counts):
         self.bytes_of_chunks += other.bytes_of_chunks
         self.bytes_of_indexes += other.bytes_of_indexes
         self.first_requests += other.first_requests
+        self.large_requests += other.large_requests
+        self.first_large_requests += other.first_large_requests
 
 
 class _LastChunk(NamedTuple):
@@ -586,7 +600,7 @@ class _ForecastSum:
         self._item_size = item_size
         self._chunk_count = chunk_count
         self._is_write = is_write
-        self._driver = driver_of(array.store)
+        self._driver = driver_of(array.store, array.path)
         pipeline = array.async_array.codec_pipeline
         self.acts = class_path(type(pipeline))
         self.totals = _Totals()
@@ -661,8 +675,11 @@ class _ForecastSum:
             self._driver.objects_are_alike and not self._has_several_shapes and not has_kept_indexes
         )
         # Chunks of the last round, which may be fewer than there are slots, are not alike others.
-        slots = max_concurrent_requests()
-        self._chunks_before_last_round = chunk_count - chunk_count % slots
+        limits = DEFAULT_LIMITS if own_pipeline is None else own_pipeline.limits
+        self._objects_at_once = max_objects_at_once(
+            prod(out_shape) * array.dtype.itemsize, chunk_count, limits.min_piece_nbytes
+        )
+        self._chunks_before_last_round = chunk_count - chunk_count % self._objects_at_once
         self._last_chunk: _LastChunk | None = None
 
     def add(self, projection: Any) -> None:
@@ -760,8 +777,8 @@ class _ForecastSum:
             totals.chunks_assumed += 1
         if self.reason is None and (whole_reason := driver.why_always_whole(store_path.path)):
             self.reason = _Reason(whole_reason.text, whole_reason.remedy)
-        if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
-            totals.first_requests += 1
+        goes_first = not layout.index_nbytes and not driver.is_known_to_answer_ranges()
+        totals.first_requests += goes_first
         projection = ChunkProjection(
             store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
         )
@@ -775,9 +792,9 @@ class _ForecastSum:
             chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
         facts = StoreFacts(
             is_folder=self._uses_files,
-            may_divide_whole_chunks=self._reader is not None and driver.is_known_to_answer_ranges(),
+            may_divide_whole_chunks=self._reader is not None and driver.may_divide_whole_chunks(),
             objects_at_once=count_objects_in_same_round(
-                self.totals.chunks, chunk_count, max_concurrent_requests()
+                self.totals.chunks, chunk_count, self._objects_at_once
             ),
         )
         transport = ForecastTransport(
@@ -791,6 +808,8 @@ class _ForecastSum:
         totals.add(transport.counts)
         totals.bytes_of_indexes += transport.index_nbytes
         totals.first_requests += transport.requests_before_others
+        totals.large_requests += transport.large_requests
+        totals.first_large_requests += goes_first and transport.large_requests > 0
 
     def _add_write_and_set_reason(
         self,
@@ -843,10 +862,13 @@ class _ForecastSum:
 
         Requests for the indexes of shards, and for first ranges, go before all others.
         """
-        slots = max_concurrent_requests()
-        first = min(self.totals.first_requests, self.totals.requests)
-        others = self.totals.requests - first
-        return -(-first // slots) + -(-others // slots)  # each rounded up
+        totals = self.totals
+        first = min(totals.first_requests, totals.requests)
+        first_large = min(totals.first_large_requests, first)
+        rounds_of_first = _rounds(first, first_large)
+        return rounds_of_first + _rounds(
+            totals.requests - first, max(totals.large_requests - first_large, 0)
+        )
 
     @property
     def chunks_may_have_several_writers(self) -> bool:
@@ -885,7 +907,7 @@ class _ForecastSum:
             return _Reason(
                 f"{name} is False (set by {source_of_setting(name)})", _how_to_set(name, value=True)
             )
-        name = f"zarr_bytes.gap.{driver.cost_kind}"
+        name = names_of_cost_settings(driver.cost_kind).gap
         gap = f"{thousands_or_power_of_ten(cost.gap)} bytes ({name})"
         lower_gap = _how_to_set(name, value=0)
         if self._largest_chunk_nbytes <= cost.gap and not self._is_sharded:
@@ -1020,6 +1042,13 @@ def _why_written_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | 
     )
 
 
+def _rounds(requests: int, large_requests: int) -> int:
+    """Number of requests that follow one another, if all others are under way with them."""
+    # Both rounded up.
+    rounds_of_large = -(-large_requests // max_concurrent_requests())
+    return max(rounds_of_large, -(-requests // max_small_requests()))
+
+
 def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | None:
     """Why all chunks that are written in part are replaced; None if that depends on their files.
 
@@ -1049,7 +1078,7 @@ def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | N
 
 def _how_to_preallocate(array: zarr.Array[Any]) -> str:
     """How to complete the shards of an array in a folder."""
-    path = shlex.quote(f"{driver_of(array.store).files_root}/{array.path}".rstrip("/"))
+    path = shlex.quote(f"{driver_of(array.store, array.path).files_root}/{array.path}".rstrip("/"))
     return (
         "none is needed: this write makes the shard complete, once. To complete all before:"
         f" zarr_bytes.preallocate(array), or `zarr-bytes preallocate {path}`"

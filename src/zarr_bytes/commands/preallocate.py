@@ -171,7 +171,7 @@ def _make_chunks_and_complete_shards(
 
     Raises what `preallocate` raises, with a StoreError that does not name the array.
     """
-    driver = driver_of(array.store)
+    driver = driver_of(array.store, array.path)
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
     chain, spec = uncompressed_codecs_and_spec_or_raise(array)

@@ -675,6 +675,7 @@ class SizedFetch(NamedTuple):
 
     fetch: Fetch
     max_request_nbytes: int
+    has_small_requests: bool  # its ranges are small, as a rule; pieces of larger ones are not
 
 
 class AbsentInnerChunk(NamedTuple):
@@ -1043,7 +1044,9 @@ def with_request_sizes(
                 sizes = [stop - start for start, stop, _ in requests]
                 size = _fastest_max_request_nbytes(sizes, slots, objects_at_once, min_piece_nbytes)
         for fetch in this_round:
-            yield SizedFetch(fetch, size)
+            ranges = fetch.ranges
+            is_small = ranges.nbytes < min_piece_nbytes * ranges.number_of_ranges()
+            yield SizedFetch(fetch, size, is_small)
 
 
 def _fastest_max_request_nbytes(

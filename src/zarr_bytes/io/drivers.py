@@ -7,13 +7,23 @@ so that any thread may use it.
 
 from __future__ import annotations
 
+import re
+import sys
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zipfile import ZIP_STORED
 
 import numpy as np
 from zarr.buffer import cpu
-from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
+from zarr.storage import (
+    FsspecStore,
+    LocalStore,
+    LoggingStore,
+    ObjectStore,
+    WrapperStore,
+    ZipStore,
+)
 
 from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.io.file_writing import CAN_WRITE_FILES
@@ -22,16 +32,14 @@ from zarr_bytes.io.mapping import map_read_only_if_exists, map_writable_if_exist
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
-from zarr_bytes.zarr_versions import MEMORY_STORES, zip_file_for_getinfo_or_none
+from zarr_bytes.zarr_versions import MEMORY_STORES, wrapped_store, zip_file_for_getinfo_or_none
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
 
     from zarr_bytes.io.mapping import WritableMappings
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.settings import RequestCost
-
-CostKind: TypeAlias = Literal["local", "remote"]
+    from zarr_bytes.settings import CostKind, RequestCost
 
 
 class WholeReadReason(NamedTuple):
@@ -41,19 +49,25 @@ class WholeReadReason(NamedTuple):
     remedy: str
 
 
+_IN_MEMORY: Final = WholeReadReason(
+    "the chunks are in memory, where reading one whole costs nothing", "none is needed"
+)
+
+
 class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
-    cost_kind: CostKind = "remote"  # whose settings have the cost of a request
-    # Folder whose files are opened without the store, in threads; empty if there is none.
+    cost_kind: CostKind = "remote"  # what a request costs
+    # Folder whose files are opened to be read without the store; empty if there is none.
     files_root = ""
     is_memory = False  # whether objects are buffers of this process
+    can_be_viewed = False  # whether `view_bytes_if_exists` gives bytes
     # Whether `why_always_whole` is the same for all objects, until one is read.
     objects_are_alike = True
     # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
     origin = ""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, key: str) -> None:  # noqa: ARG002 -- as of `driver_of`
         self.store = store
 
     def request_cost_if_partial_reads(self) -> RequestCost | None:
@@ -84,6 +98,10 @@ class Driver:
         """Whether the store, or its host, is known to answer ranges with ranges."""
         return known_stores.is_known_to_answer_ranges(self.store, self.origin)
 
+    def may_divide_whole_chunks(self) -> bool:
+        """Whether a chunk of which all bytes are needed may come in several requests."""
+        return self.is_known_to_answer_ranges()
+
     def why_not_in_place(self) -> str | None:
         """Why this package writes no files of the store, and what to do about it; None if it does.
 
@@ -113,16 +131,19 @@ class Driver:
 
 
 class _LocalMediaDriver(Driver):
-    """A store on this machine, whose requests cost as little as those of files."""
+    """A store on this machine, whose requests are calls of some ten microseconds."""
 
-    cost_kind: CostKind = "local"
+    cost_kind: CostKind = "local store"
 
 
-class FileDriver(_LocalMediaDriver):
+class FileDriver(Driver):
     """A folder, whose files are read, written and mapped without the store."""
 
-    def __init__(self, store: LocalStore) -> None:
-        super().__init__(store)
+    cost_kind: CostKind = "local"
+    can_be_viewed = True
+
+    def __init__(self, store: LocalStore, key: str) -> None:
+        super().__init__(store, key)
         self.files_root = str(store.root)
 
     def why_not_in_place(self) -> str | None:
@@ -148,12 +169,11 @@ class MemoryDriver(Driver):
     """A store of buffers of this process."""
 
     is_memory = True
+    can_be_viewed = True
 
     def why_always_whole(self, key: str) -> WholeReadReason:  # noqa: ARG002
         """Why an object is read whole: always, as it is in memory."""
-        return WholeReadReason(
-            "the chunks are in memory, where reading one whole costs nothing", "none is needed"
-        )
+        return _IN_MEMORY
 
     def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
@@ -198,19 +218,33 @@ class ZipDriver(_LocalMediaDriver):
 
 
 class FsspecDriver(Driver):
-    """A file system of fsspec."""
+    """A file system of fsspec; files of exactly its local one are read without the store."""
 
-    def __init__(self, store: FsspecStore) -> None:
-        super().__init__(store)
+    def __init__(self, store: FsspecStore, key: str) -> None:
+        super().__init__(store, key)
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of_range_answers(service, store.path)
-        # fsspec's file systems for zip, tar and others, which zarr wraps.
-        classes = type(getattr(store.fs, "sync_fs", None)).__mro__
+        # That of fsspec which zarr wraps, or the file system itself.
+        file_system = getattr(store.fs, "sync_fs", store.fs)
+        classes = type(file_system).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
+        self._is_in_memory = _is_exactly(
+            file_system, "fsspec.implementations.memory", "MemoryFileSystem"
+        )
+        if _is_exactly(file_system, "fsspec.implementations.local", "LocalFileSystem"):
+            self.cost_kind = "local store"
+            # The file system makes another path of a relative one, and of one with "~" or "..".
+            is_plain = file_system._strip_protocol(store.path) == store.path
+            # Of other errors, too, a store may make missing chunks.
+            if is_plain and set(store.allowed_exceptions) == _ERRORS_OF_MISSING_FILES:
+                self.cost_kind = "local"
+                self.files_root = store.path
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:
-        """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
+        """Why an object is read whole: in memory, or in an archive, or the reason of `Driver`."""
+        if self._is_in_memory:
+            return _IN_MEMORY
         if self._is_archive:
             return WholeReadReason(
                 "fsspec reads an archive at one position, so that ranges would get mixed up",
@@ -221,13 +255,63 @@ class FsspecDriver(Driver):
 
 
 class ObjectStoreDriver(Driver):
-    """A store of obstore."""
+    """A store of obstore; files of exactly its local one are read without the store."""
 
-    def __init__(self, store: ObjectStore[Any]) -> None:
-        super().__init__(store)
+    def __init__(self, store: ObjectStore[Any], key: str) -> None:
+        super().__init__(store, key)
+        of_obstore: Any = store.store
         self.origin = origin_of_range_answers(
-            type(store.store).__name__, getattr(store.store, "url", "")
+            type(of_obstore).__name__, getattr(of_obstore, "url", "")
         )
+        self._is_in_memory = _is_exactly(of_obstore, "obstore.store", "MemoryStore")
+        if _is_exactly(of_obstore, "obstore.store", "LocalStore"):
+            self.cost_kind = "local store"
+            # obstore has names of its own for keys with special characters. It keeps the folder
+            # that it has found when the store was made, wherever a link leads now.
+            root = of_obstore.prefix
+            if root is not None and Path(root).resolve() == root and _PLAIN_KEY.fullmatch(key):
+                self.cost_kind = "local"
+                self.files_root = str(root)
+
+    def why_always_whole(self, key: str) -> WholeReadReason | None:
+        """Why an object is read whole: it is in memory, or the reason of `Driver`."""
+        return _IN_MEMORY if self._is_in_memory else super().why_always_whole(key)
+
+
+class _WrapperDriver(Driver):
+    """A wrapper of zarr around another store: it is asked, and costs what that store costs."""
+
+    def __init__(self, store: WrapperStore[Any], key: str) -> None:
+        super().__init__(store, key)
+        wrapped = driver_of(wrapped_store(store), key)
+        self.origin = wrapped.origin
+        self.cost_kind = "remote" if wrapped.cost_kind == "remote" else "local store"
+        self.objects_are_alike = wrapped.objects_are_alike
+        self._wrapped = wrapped
+
+    def why_always_whole(self, key: str) -> WholeReadReason | None:
+        """As the store that it wraps, or the reason of `Driver`."""
+        return self._wrapped.why_always_whole(key) or super().why_always_whole(key)
+
+
+class _IcechunkDriver(Driver):
+    """A store of Icechunk, which divides large requests itself."""
+
+    def may_divide_whole_chunks(self) -> bool:
+        """Never, as it would be divided twice."""
+        return False
+
+
+def _is_exactly(instance: object, module_name: str, class_name: str) -> bool:
+    """Whether an object is one of this class, and not of one that derives from it.
+
+    The module is not imported.
+    """
+    return type(instance) is getattr(sys.modules.get(module_name), class_name, None)
+
+
+_ERRORS_OF_MISSING_FILES: Final = {FileNotFoundError, IsADirectoryError, NotADirectoryError}
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]*")
 
 
 _DRIVERS: Final[dict[type, type[Driver]]] = {
@@ -235,6 +319,8 @@ _DRIVERS: Final[dict[type, type[Driver]]] = {
     ZipStore: ZipDriver,
     FsspecStore: FsspecDriver,
     ObjectStore: ObjectStoreDriver,
+    WrapperStore: _WrapperDriver,
+    LoggingStore: _WrapperDriver,
     **dict.fromkeys(MEMORY_STORES, MemoryDriver),
 }
 # Of their subclasses, which may answer in any way. Those of other classes get a `Driver`.
@@ -244,10 +330,15 @@ _DRIVERS_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
 }
 
 
-def driver_of(store: object) -> Driver:
-    """A new driver for a store of any class."""
+def driver_of(store: object, key: str) -> Driver:
+    """A new driver for a store of any class, and for the objects of an array.
+
+    `key` is that of the array, or of one of its objects.
+    """
     driver_class = _DRIVERS.get(type(store))
+    if driver_class is None and _is_exactly(store, "icechunk.store", "IcechunkStore"):
+        driver_class = _IcechunkDriver
     if driver_class is None:
         bases = (base for base in _DRIVERS_OF_SUBCLASSES if isinstance(store, base))
         driver_class = _DRIVERS_OF_SUBCLASSES.get(next(bases, object), Driver)
-    return driver_class(store)
+    return driver_class(store, key)

@@ -39,13 +39,13 @@ from zarr_bytes.io.tasks import (
     StopRequestsError,
     map_concurrently,
     max_concurrent_requests,
+    max_small_requests,
     slots_of_running_loop,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.abc.store import ByteRequest
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan, SizedFetch
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.index_cache import IndexCache
+    from zarr_bytes.io.tasks import LoopSlots
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
@@ -143,14 +144,10 @@ class StoreTransport:
         self._is_sync = is_sync
         self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
         self._takes_slots = not (driver.is_memory or is_sync)
-        self._request_slot: AbstractAsyncContextManager[object] = _NO_SLOT
-        self._fetch_slot: AbstractAsyncContextManager[object] = _NO_SLOT
+        self._slots: LoopSlots | None = None
         # A store may read another array for its answer, and would wait for the slot that it has.
         if self._takes_slots and not _is_in_request.get():
-            slots = slots_of_running_loop()
-            self._request_slot = slots.for_request
-            # For the bytes of a fetch: those of no more fetches are in memory than there are slots.
-            self._fetch_slot = slots.for_fetched_bytes
+            self._slots = slots_of_running_loop()
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # once it has come
         self._was_there = False  # whether an object was there for any request
@@ -165,7 +162,7 @@ class StoreTransport:
 
         Raises MissingChunkError, or ChunkSizeError if the object has not the size of the chunk.
         """
-        content = await self._get(None)
+        content = await self._get_whole()
         self._keep_whole_object(content)
         return content
 
@@ -213,20 +210,23 @@ class StoreTransport:
         """
         # One in memory, and once all of the chunk has come.
         needs_requests = self._takes_slots and self._whole_object is None
-        max_requests = max_concurrent_requests() if needs_requests else 1
+        max_requests = max_small_requests() if needs_requests else 1
+        slots = self._slots
+        min_piece_nbytes = self._layout.limits.min_piece_nbytes
 
         async def fetch_and_place(sized_fetch: SizedFetch) -> None:
-            fetch, request_nbytes = sized_fetch
-            async with self._fetch_slot:
-                content = await self._fetch_ranges(plan, fetch.ranges, request_nbytes, max_requests)
-                place(fetch, content)
+            fetch = sized_fetch.fetch
+            # The bytes of no more fetches are in memory than there are slots.
+            is_small = fetch.ranges.nbytes < min_piece_nbytes
+            async with slots.for_fetched_bytes.take(is_small=is_small) if slots else _NO_SLOT:
+                place(fetch, await self._fetch_ranges(plan, sized_fetch, max_requests))
 
         sized_fetches = with_request_sizes(
             fetches,
             plan.max_request_nbytes,
-            max_requests,
+            max_concurrent_requests() if needs_requests else 1,
             self._objects_at_once,
-            self._layout.limits.min_piece_nbytes,
+            min_piece_nbytes,
         )
         await map_concurrently(fetch_and_place, sized_fetches, max_requests)
 
@@ -257,12 +257,13 @@ class StoreTransport:
         content: Bytes | None = None
         if self.cost is not None:
             with suppress(_RangeRefusedError):
-                content = await self._get(request, is_index=True)
+                is_small = nbytes < layout.limits.min_piece_nbytes
+                content = await self._get(request, is_small=is_small, is_index=True)
         is_index = content is not None
         if content is None:
-            content = await self._get(None)
+            content = await self._get_whole()
         elif layout.data_offset and content.size != nbytes:
-            whole = await self._get(None)  # perhaps a server keeps it compressed
+            whole = await self._get_whole()  # perhaps a server keeps it compressed
             is_index = whole.size == content.size
             content = whole
         if is_index and content.size <= nbytes:
@@ -274,19 +275,19 @@ class StoreTransport:
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
 
-    async def _fetch_ranges(
-        self, plan: Plan, ranges: ByteRanges, request_nbytes: int, max_requests: int
-    ) -> Bytes:
-        """The bytes of ranges one after another, in requests of at most `request_nbytes`.
+    async def _fetch_ranges(self, plan: Plan, sized_fetch: SizedFetch, max_requests: int) -> Bytes:
+        """The bytes of the ranges of a fetch one after another, in `max_requests` at a time.
 
         Without a request where the whole object has come. Errors are those of `fetch`.
         """
+        ranges = sized_fetch.fetch.ranges
+        is_small = sized_fetch.has_small_requests
         fetched: Bytes | None = None
 
         async def fetch_request(request: tuple[int, int, int]) -> None:
             nonlocal fetched
             start, stop, position = request
-            content = await self._fetch_range(plan, start, stop)
+            content = await self._fetch_range(plan, start, stop, is_small=is_small)
             if content.size == ranges.nbytes:
                 fetched = content
                 return
@@ -296,7 +297,8 @@ class StoreTransport:
 
         if self._whole_object is None:
             try:
-                await map_concurrently(fetch_request, ranges.requests(request_nbytes), max_requests)
+                requests = ranges.requests(sized_fetch.max_request_nbytes)
+                await map_concurrently(fetch_request, requests, max_requests)
             except StopRequestsError:
                 if self._whole_object is None:
                     raise
@@ -304,8 +306,10 @@ class StoreTransport:
             return self._ranges_of_whole(self._whole_object, ranges)
         return cast("Bytes", fetched)
 
-    async def _fetch_range(self, plan: Plan, start: int, stop: int) -> Bytes:
+    async def _fetch_range(self, plan: Plan, start: int, stop: int, *, is_small: bool) -> Bytes:
         """The bytes from `start` to `stop`, all of them; alone, as long as ranges are unproven.
+
+        `is_small` is whether it takes one of the slots for small requests.
 
         Raises StopRequestsError once the whole object has come instead. Errors are those of
         `fetch`.
@@ -313,12 +317,12 @@ class StoreTransport:
         if not known_stores.is_known_to_answer_ranges(self._store_path.store, self._origin):
             if self._answers is RangeAnswers.UNPROVEN:
                 self._answers = RangeAnswers.ASKED
-                return await self._request_range(plan, start, stop)
+                return await self._request_range(plan, start, stop, is_small=is_small)
             # If the first range fails, its error cancels the tasks that wait here.
             await self._answer_is_known.wait()
-        return await self._request_range(plan, start, stop)
+        return await self._request_range(plan, start, stop, is_small=is_small)
 
-    async def _request_range(self, plan: Plan, start: int, stop: int) -> Bytes:
+    async def _request_range(self, plan: Plan, start: int, stop: int, *, is_small: bool) -> Bytes:
         """As `_fetch_range`, at once, whatever is known of ranges.
 
         The range at the end of a chunk that is read whole is requested open-ended, so that an
@@ -330,7 +334,7 @@ class StoreTransport:
         request = OffsetByteRequest(start) if is_open_ended else RangeByteRequest(start, stop)
         expected = stop - start
         try:
-            content = await self._get(request)
+            content = await self._get(request, is_small=is_small)
         except _RangeRefusedError:
             await self._fetch_whole_after_refusal(plan.nbytes)
             raise StopRequestsError from None
@@ -362,7 +366,7 @@ class StoreTransport:
         is_open_ended = isinstance(request, OffsetByteRequest)
         if size == stored:
             if is_open_ended:  # perhaps it is the end of an object that is too long
-                content = await self._get(None)
+                content = await self._get_whole()
             self._keep_whole_object(content)
             self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
             raise StopRequestsError
@@ -378,7 +382,7 @@ class StoreTransport:
         """Request the whole object and keep it, unless another call has done so meanwhile."""
         async with self._whole_instead:
             if self._whole_object is None:
-                self._keep_whole_object(await self._get(None))
+                self._keep_whole_object(await self._get_whole())
                 self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
 
     async def _try_fetch_whole_after_wrong_size(self) -> bool:
@@ -388,30 +392,38 @@ class StoreTransport:
         """
         async with self._whole_instead:
             if self._answers in _NOT_ANSWERED and self._stored_nbytes is not None:
-                content = await self._get(None)
+                content = await self._get_whole()
                 if content.size == self._stored_nbytes:
                     self._keep_whole_object(content)
                 else:
                     self._answers = RangeAnswers.WRONG_SIZE
         return self._answers is RangeAnswers.WHOLE
 
+    async def _get_whole(self) -> Bytes:
+        """The answer to a request for the whole object; raises as `_get`."""
+        nbytes = self._stored_nbytes
+        is_small = nbytes is not None and nbytes < self._layout.limits.min_piece_nbytes
+        return await self._get(None, is_small=is_small)
+
     async def _get(
-        self, byte_range_or_none_if_whole: ByteRequest | None, *, is_index: bool = False
+        self,
+        byte_range_or_none_if_whole: ByteRequest | None,
+        *,
+        is_small: bool,
+        is_index: bool = False,
     ) -> Bytes:
-        """The answer to a request, in a slot of the loop.
+        """The answer to a request, in a slot of the loop for small or large requests.
 
         `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
         that `_answer` raises.
         """
-        if self._request_slot is _NO_SLOT:
-            buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
-        else:
-            async with self._request_slot:
-                token = _is_in_request.set(True)
-                try:
-                    buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
-                finally:
-                    _is_in_request.reset(token)
+        slot = _NO_SLOT if self._slots is None else self._slots.for_request.take(is_small=is_small)
+        async with slot:
+            token = _is_in_request.set(self._slots is not None or _is_in_request.get())
+            try:
+                buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
+            finally:
+                _is_in_request.reset(token)
         if buffer is None:
             raise MissingChunkError
         self._was_there = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, copy_context
 from itertools import chain, islice
 from math import ceil
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from zarr_bytes.errors import short_repr
-from zarr_bytes.settings import zarr_setting_or_default
+from zarr_bytes.settings import checked_setting, zarr_setting_or_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
 T = TypeVar("T")
@@ -111,15 +111,29 @@ async def _run_in_tasks(run: Callable[[], Coroutine[None, None, None]], task_cou
 
 
 _NO_LIMIT: Final = 2**31  # requests
+_DEFAULT_OF_ZARR: Final = 10  # requests
+
+
+def max_small_requests() -> int:
+    """Most requests that are under way at once, if they are small; large ones are among them.
+
+    Small are those of fewer bytes than `Limits.min_piece_nbytes`: they wait for their answer longer
+    than for its bytes. By ``zarr_bytes.small_requests``, where ``async.concurrency`` has its
+    default, and else by that.
+    """
+    limit = max_concurrent_requests()
+    if limit != _DEFAULT_OF_ZARR:
+        return limit
+    return int(checked_setting("zarr_bytes.small_requests"))
 
 
 def max_concurrent_requests() -> int:
-    """Most requests that are under way at once: zarr's ``async.concurrency``, in any thread.
+    """Most large requests that are under way at once: zarr's ``async.concurrency``, in any thread.
 
     zarr takes any number, and starts another request while fewer than that are under way, so that
     2.5 is 3. None and 0 are no limit here. A ValueError for anything else.
     """
-    limit = zarr_setting_or_default("async.concurrency", 10)
+    limit = zarr_setting_or_default("async.concurrency", _DEFAULT_OF_ZARR)
     if type(limit) is int and 0 < limit < _NO_LIMIT:  # the usual case, asked for every chunk
         return limit
     if limit is None:
@@ -133,6 +147,16 @@ def max_concurrent_requests() -> int:
     )
 
 
+def max_objects_at_once(selected_nbytes: int, object_count: int, min_large_nbytes: int) -> int:
+    """Most objects of a read that are under way at once, by the bytes that are selected of them.
+
+    Requests of `min_large_nbytes` bytes are large. Those that turn out larger than the selection
+    wait for one of the fewer slots for large ones.
+    """
+    is_small = selected_nbytes < min_large_nbytes * object_count
+    return max_small_requests() if is_small else max_concurrent_requests()
+
+
 def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
     """How many of `object_count` objects are under way with this one, itself included.
 
@@ -143,12 +167,37 @@ def count_objects_in_same_round(object_number: int, object_count: int, slots: in
     return slots if object_number < object_count - in_last_round else in_last_round
 
 
-class LoopSlots(NamedTuple):
-    """The semaphores of one event loop, each with as many places as `limit`."""
+class SlotLimits(NamedTuple):
+    """Most requests at once, when the slots of a loop were made."""
 
-    limit: int  # `max_concurrent_requests` when they were made
-    for_request: asyncio.Semaphore  # while a store is asked
-    for_fetched_bytes: asyncio.Semaphore  # while the bytes of a fetch are in memory
+    large: int  # `max_concurrent_requests`
+    small: int  # `max_small_requests`
+
+
+class _Slots:
+    """Places for small and large work on one event loop: large work takes one of either kind."""
+
+    def __init__(self, limits: SlotLimits) -> None:
+        self._any = asyncio.Semaphore(limits.small)
+        self._large = asyncio.Semaphore(limits.large)
+
+    @asynccontextmanager
+    async def take(self, *, is_small: bool) -> AsyncIterator[None]:
+        """A place for work, for a block; waits until there is one."""
+        if is_small:
+            async with self._any:
+                yield
+        else:
+            async with self._large, self._any:
+                yield
+
+
+class LoopSlots(NamedTuple):
+    """The slots of one event loop."""
+
+    limits: SlotLimits
+    for_request: _Slots  # while a store is asked
+    for_fetched_bytes: _Slots  # while the bytes of a fetch are in memory
 
 
 # Those of the event loops of all threads, so that the chunks of all reads share zarr's limit.
@@ -161,15 +210,15 @@ def slots_of_running_loop() -> LoopSlots:
     New ones after a change of the limit: what is under way keeps the old ones until it ends.
     """
     loop = asyncio.get_running_loop()
-    limit = max_concurrent_requests()
+    limits = SlotLimits(max_concurrent_requests(), max_small_requests())
     slots = _slots_by_loop.get(loop)
-    if slots is None or slots.limit != limit:
+    if slots is None or slots.limits != limits:
         for reference in _slots_by_loop.keyrefs():
             other = reference()
             if other is not None and other.is_closed():
                 # A semaphore that has waited keeps its loop, so that no other one deletes this.
                 _slots_by_loop.pop(other, None)
-        slots = LoopSlots(limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit))
+        slots = LoopSlots(limits, _Slots(limits), _Slots(limits))
         _slots_by_loop[loop] = slots
     return slots
 

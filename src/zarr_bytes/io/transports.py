@@ -91,6 +91,8 @@ class ForecastTransport:
         Bytes of the index among `counts.bytes_fetched`.
     requests_before_others : int
         Requests that the other requests for the object wait for.
+    large_requests : int
+        Requests, of `counts.requests`, of which fewer are under way at once.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class ForecastTransport:
         self.counts = Counts()
         self.index_nbytes = 0
         self.requests_before_others = 0
+        self.large_requests = 0
         self._layout = layout
         self._index = index
         self._facts = facts
@@ -123,6 +126,9 @@ class ForecastTransport:
             self.counts.add(Counts(ranges=1, bytes_fetched=nbytes))
         else:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
+            stored_nbytes = layout.stored_nbytes
+            is_small = stored_nbytes is not None and stored_nbytes < layout.limits.min_piece_nbytes
+            self.large_requests += 0 if is_small else 1
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
         """The index; counts what is fetched for it."""
@@ -157,7 +163,10 @@ class ForecastTransport:
             return
         sized_fetches: Iterable[SizedFetch]
         if self._facts.is_folder:  # a file has no slots
-            sized_fetches = (SizedFetch(fetch, plan.max_request_nbytes) for fetch in fetches)
+            sized_fetches = (
+                SizedFetch(fetch, plan.max_request_nbytes, has_small_requests=True)
+                for fetch in fetches
+            )
         else:
             sized_fetches = with_request_sizes(
                 fetches,
@@ -166,8 +175,9 @@ class ForecastTransport:
                 self._facts.objects_at_once,
                 self._layout.limits.min_piece_nbytes,
             )
-        for fetch, request_nbytes in sized_fetches:
+        for fetch, request_nbytes, has_small_requests in sized_fetches:
             count = fetch.ranges.number_of_requests(request_nbytes)
+            self.large_requests += 0 if has_small_requests else count
             requests = 0 if self._facts.is_folder else count
             self.counts.add(
                 Counts(requests=requests, ranges=count, bytes_fetched=fetch.ranges.nbytes)
