@@ -328,9 +328,9 @@ MISTAKES = [
     ),
     Mistake(
         "io/requests.py",
-        "StoreTransport.__init__",
-        "self._fetch_slot = slots.for_fetched_bytes",
-        "self._fetch_slot = _NO_SLOT",
+        "StoreTransport.fetch",
+        "slots.for_fetched_bytes.take(is_small=is_small) if slots else _NO_SLOT",
+        "_NO_SLOT",
         "test_remote.py::test_memory_of_a_remote_read_is_that_of_the_result_and_of_a_request_for_each_slot",
         "A read of many chunks holds the bytes of all of them in memory, besides the result.",
     ),

@@ -479,7 +479,11 @@ def within_obstore(objects):
     store = obstore.MemoryStore()
     for key, content in objects.items():
         store.put(key, content)
-    return WrapperStore(ObjectStore(store))
+
+    class Asked(WrapperStore):  # unlike memory behind zarr's own wrapper
+        pass
+
+    return Asked(ObjectStore(store))
 
 
 class TestRangesBehindTheEnd:

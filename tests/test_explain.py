@@ -521,7 +521,7 @@ READS = {
     "small objects": (
         requested,
         np.s_[7:27, 8],
-        LESS.format("262,144", "remote"),
+        LESS.format("65,536", "remote"),
         f"{NOT_NEEDED}, as .* {by_setting('zarr_bytes.gap.remote', value=0)}",
         {},
     ),

@@ -129,7 +129,7 @@ def test_an_interrupt_cancels_no_write(tmp_path, monkeypatch, selection):
 
 
 @pytest.mark.parametrize("size", [1, 8])  # of an element
-@pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
+@pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**16)])
 def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind, gap, size):
     for unread, ranges in (gap // size, 1), (gap // size + 1, 2):
         values = numbers((10 * unread,), f"u{size}")

@@ -56,7 +56,7 @@ from zarr_bytes.limits import Limits
 
 SCALE = 64
 LATENCY, RATE = 0.03, 50e6 / SCALE
-GAP, LARGEST, PIECE = 2**18 // SCALE, 2**23 // SCALE, 2**20 // SCALE
+GAP, LARGEST, PIECE = 2**16 // SCALE, 2**23 // SCALE, 2**20 // SCALE
 
 
 class PipelineOfSmallPieces(BatchedBytesPipeline):

@@ -208,7 +208,7 @@ class TestNotActive:
 class TestWhatIsSaid:
     def test_status_names_the_source_of_each_setting(self, monkeypatch, tmp_path):
         """Of files in a folder, the last by name whose ending is one that zarr reads."""
-        chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**18}
+        chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**16}
         files = {"mappings": "a.json", "index-cache": "b.YML", "other_chains": "c.yaml"}
         for name in "c.yaml", "a.json", "d.txt", "b.YML":
             given = {s: 5 for s, file in files.items() if file >= name} or {"mappings": 5}

@@ -76,7 +76,7 @@ for, or elsewhere."""
 DEFAULTS: Final[dict[CostKind, RequestCost]] = {
     "local": RequestCost(2**15, 2**30),
     "local store": RequestCost(2**17, 2**30),
-    "remote": RequestCost(2**18, 2**23),
+    "remote": RequestCost(2**16, 2**23),
 }
 """The default costs of a request, by kind of store."""
 
