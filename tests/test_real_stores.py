@@ -83,6 +83,20 @@ def test_arrays_of_icechunk_are_read_in_ranges(tmp_path):
     check(repository.readonly_session("main").store)
 
 
+def test_a_whole_chunk_of_icechunk_is_one_request_which_icechunk_divides(tmp_path):
+    """Of 20 MB, more than the largest request, and of a store that is known to answer ranges."""
+    icechunk = pytest.importorskip("icechunk")
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    session = repository.writable_session("main")
+    values = np.arange(2_500_000.0).reshape(50, -1)
+    zarr.create_array(session.store, data=values, chunks=values.shape, compressors=None)
+    array = zarr.open_array(session.store, mode="r")
+    assert array[3, 4] == values[3, 4]
+    with counting() as counted:
+        assert np.array_equal(array[...], values)
+    assert counted.requests == explain(array).requests == 1
+
+
 def test_a_point_of_an_hdf5_file_that_kerchunk_describes_is_eight_bytes(tmp_path):
     """Its references are of format 2; here they are written by hand, as kerchunk does."""
     h5py = pytest.importorskip("h5py")
