@@ -120,7 +120,7 @@ def test_a_point_of_an_hdf5_file_that_kerchunk_describes_is_eight_bytes(tmp_path
     array = zarr.open_array(store, mode="r")
     assert array.dtype == ">f8"
     assert np.array_equal(array[...], VALUES)
-    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
         for selection, nbytes in ((7, 8, 9), 8), ((7, 8), 8 * 20), (np.s_[:, 5, 6], 8 * 60):
             with counting() as counted:
                 assert np.array_equal(array[selection], VALUES[selection])

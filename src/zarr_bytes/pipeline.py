@@ -39,7 +39,7 @@ from zarr_bytes.zarr_versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, GetResult
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.limits import Limits
-    from zarr_bytes.read import ChunkProjection
+    from zarr_bytes.read import ChunkExists, ChunkProjection
     from zarr_bytes.zarr_versions import (
         ArrayMetadata,
         ArraySpec,
@@ -207,9 +207,15 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
-        exists = await read_batch(
+        driver = self._driver_of(items[0][0])
+        read: Callable[..., Awaitable[list[ChunkExists]]] = read_batch
+        if driver.references is not None:
+            from zarr_bytes.read_references import read_batch_of_references
+
+            read = read_batch_of_references
+        exists = await read(
             batch,
-            self._driver_of(items[0][0]),
+            driver,
             cast("Array", array),
             drop_axes,
             items[0][1].prototype,

@@ -49,6 +49,7 @@ from zarr_bytes.io.tasks import (
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
+from zarr_bytes.settings import request_cost_if_partial_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -301,7 +302,8 @@ class Reader:
         self._places_elements = places_elements
         self._files_root = driver.files_root
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self._cost_of_files = driver.request_cost_if_partial_reads() if driver.files_root else None
+        opens_files = bool(driver.files_root) or driver.references is not None
+        self._cost_of_files = request_cost_if_partial_reads("local") if opens_files else None
         # What a prepared read depends on, besides the layout and the selections.
         self._key_of_prepared_reads = (
             self._cost_of_files,
@@ -398,6 +400,35 @@ class Reader:
             yield True
         if prepared is not None and prepared.may_be_kept:
             self._plans.keep_prepared_read(self._key_of_prepared_reads, prepared)
+
+    def read_open_files(
+        self, projections_and_files: Iterable[tuple[ChunkProjection, ChunkFile]]
+    ) -> Iterator[ChunkExists]:
+        """Read files that are open, and parts of them, one after another; yield True for each.
+
+        In a thread. The files are not closed.
+        """
+        prepared: _PreparedRead | None = None
+        for projection, file in projections_and_files:
+            _, layout, chunk_selection, out_selection, _ = projection
+            if prepared is None or not prepared.reads_alike(layout, chunk_selection, out_selection):
+                prepared = self._take_or_make_prepared_read(layout, chunk_selection, out_selection)
+            self._read_file(prepared, projection, file)
+            yield True
+
+    def plan_of(self, projection: ChunkProjection, cost: RequestCost) -> Plan:
+        """The plan of a chunk of which ranges are requested."""
+        _, layout, chunk_selection, out_selection, _ = projection
+        return self._plan_of(layout, chunk_selection, out_selection, cost)
+
+    def element_placer_of(
+        self, projection: ChunkProjection, plan: Plan
+    ) -> Callable[[Fetch, Bytes], None]:
+        """A function that puts the elements of a fetch into their places, as `element_placer`."""
+        _, layout, chunk_selection, out_selection, _ = projection
+        return element_placer(
+            plan, self._out_view_in_stored_order(layout, chunk_selection, out_selection)
+        )
 
     def _read_file(
         self, prepared: _PreparedRead, projection: ChunkProjection, file: ChunkFile

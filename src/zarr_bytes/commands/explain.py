@@ -45,6 +45,7 @@ from zarr_bytes.commands.result import (
 from zarr_bytes.commands.status import source_of_setting
 from zarr_bytes.commands.stores import not_an_array_error_listing_arrays
 from zarr_bytes.errors import StoreError
+from zarr_bytes.indexing.joined import joined_requests
 from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides, is_basic_selection
 from zarr_bytes.io.counters import Counts
@@ -65,7 +66,7 @@ from zarr_bytes.io.tasks import (
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import ForecastTransport, StoreFacts
-from zarr_bytes.layout.objects import InnerChunkIndex
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, InnerChunkIndex
 from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
@@ -75,11 +76,20 @@ from zarr_bytes.read import (
     kept_index_of,
     prepare_codec_read,
 )
+from zarr_bytes.read_references import (
+    MAX_JOINED_CHUNKS,
+    ReferencedChunk,
+    iter_fetches_and_offsets,
+    iter_small_plans,
+    offset_in_file,
+    pieces_of_fetches,
+)
 from zarr_bytes.settings import (
     CLASSES,
     PIPELINE,
     code_that_sets,
     names_of_cost_settings,
+    request_cost_if_partial_reads,
     zarr_setting_or_default,
 )
 from zarr_bytes.write import NO_GAPS, ForecastTarget, SelectionUpdate, write_object
@@ -100,8 +110,10 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Cell, OutputPart
     from zarr_bytes.io.drivers import Driver
+    from zarr_bytes.io.references import FilePart
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
+    from zarr_bytes.settings import RequestCost
     from zarr_bytes.zarr_versions import ArraySpec
 
 # A selection may have as many chunks, or as many steps of large chunks. A chunk takes some 20
@@ -436,6 +448,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if selected_nbytes and not is_refused:
         for projection in indexer:
             forecast.add(projection)
+        forecast.add_joined_parts_of_files()
     totals = forecast.totals
     reason: _Reason | None
     if is_refused:
@@ -671,8 +684,15 @@ class _ForecastSum:
         # Whether chunks with the same selection add the same numbers, unless their files are looked
         # at. Indexes of shards may be kept for some keys.
         has_kept_indexes = is_sharded and not is_write and not self._uses_files
+        self._references = None if is_write or own_pipeline is None else self._driver.references
+        self._opened_files: set[str] = set()
+        # By the name of their file: chunks whose requests may be joined.
+        self._parts_of_files: dict[str, list[ReferencedChunk]] = {}
         self._chunks_are_alike = (
-            self._driver.objects_are_alike and not self._has_several_shapes and not has_kept_indexes
+            self._driver.objects_are_alike
+            and not self._has_several_shapes
+            and not has_kept_indexes
+            and self._references is None
         )
         # Chunks of the last round, which may be fewer than there are slots, are not alike others.
         limits = DEFAULT_LIMITS if own_pipeline is None else own_pipeline.limits
@@ -758,6 +778,90 @@ class _ForecastSum:
             self.reason = self._why_zarr
 
     def _add_read_and_set_reason(
+        self,
+        totals: _Totals,
+        layout: ObjectLayout,
+        store_path: StorePath,
+        chunk_selection: Any,
+        out_selection: Any,
+    ) -> None:
+        """Read a chunk by a transport that counts, or keep it for `add_joined_parts_of_files`."""
+        driver = self._driver
+        part: FilePart | None = None
+        if self._references is not None and layout.stored_nbytes is not None:
+            part = self._references.part_if_known(store_path.path)
+        if part is not None and part.file.local_path:
+            self._add_local_part(totals, layout, store_path, chunk_selection, out_selection, part)
+            return
+        if part is not None and driver.request_cost_if_partial_reads() is not None:
+            projection = ChunkProjection(
+                store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
+            )
+            chunk = ReferencedChunk(self.totals.chunks, projection, part)
+            self._parts_of_files.setdefault(part.file.name, []).append(chunk)
+            return
+        self._add_read_by_store_or_file(totals, layout, store_path, chunk_selection, out_selection)
+
+    def _add_local_part(
+        self,
+        totals: _Totals,
+        layout: ObjectLayout,
+        store_path: StorePath,
+        chunk_selection: Any,
+        out_selection: Any,
+        part: FilePart,
+    ) -> None:
+        """Read a chunk that is a part of a local file by a transport that counts."""
+        reader = cast("Reader", self._reader)  # as with all references
+        totals.opens = int(part.file.name not in self._opened_files)
+        self._opened_files.add(part.file.name)
+        facts = StoreFacts(is_folder=True, may_divide_whole_chunks=False, objects_at_once=1)
+        cost = request_cost_if_partial_reads("local")
+        transport = ForecastTransport(layout, SINGLE_CHUNK_INDEX, cost, facts, index_is_kept=False)
+        projection = ChunkProjection(
+            store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
+        )
+        run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
+        totals.add(transport.counts)
+
+    def add_joined_parts_of_files(self) -> None:
+        """Add the requests for chunks that are parts of files, after all chunks have been added."""
+        cost = self._driver.request_cost_if_partial_reads()
+        for chunks in self._parts_of_files.values():
+            chunks.sort(key=offset_in_file)
+            for start in range(0, len(chunks), MAX_JOINED_CHUNKS):
+                some = chunks[start : start + MAX_JOINED_CHUNKS]
+                self._add_parts_of_one_file(some, cast("RequestCost", cost))
+
+    def _add_parts_of_one_file(self, chunks: list[ReferencedChunk], cost: RequestCost) -> None:
+        """Add the requests for some chunks of one file: joined, or each by itself."""
+        planned = list(iter_small_plans(chunks, cast("Reader", self._reader), cost))
+        joined: set[int] = set()
+        if len(planned) > 1:
+            joined = {chunk.number for chunk, _ in planned}
+            pieces = pieces_of_fetches(iter_fetches_and_offsets(planned))
+            limits = chunks[0].projection.layout.limits
+            requests = joined_requests(
+                pieces.starts,
+                pieces.stops,
+                cost,
+                max_concurrent_requests(),
+                limits.min_piece_nbytes,
+            )
+            for request in requests:
+                nbytes = request.stop - request.start
+                self.totals.add(Counts(requests=1, ranges=1, bytes_fetched=nbytes))
+                self.totals.large_requests += nbytes >= limits.min_piece_nbytes
+        for chunk in chunks:
+            if chunk.number not in joined:
+                totals = _Totals()
+                store_path, layout, chunk_selection, out_selection, _ = chunk.projection
+                self._add_read_by_store_or_file(
+                    totals, layout, store_path, chunk_selection, out_selection
+                )
+                self.totals.add_totals(totals)
+
+    def _add_read_by_store_or_file(
         self,
         totals: _Totals,
         layout: ObjectLayout,

@@ -1042,14 +1042,14 @@ def with_request_sizes(
             if count <= 2 * slots:
                 requests = [r for ranges in all_ranges for r in ranges.requests(max_request_nbytes)]
                 sizes = [stop - start for start, stop, _ in requests]
-                size = _fastest_max_request_nbytes(sizes, slots, objects_at_once, min_piece_nbytes)
+                size = fastest_max_request_nbytes(sizes, slots, objects_at_once, min_piece_nbytes)
         for fetch in this_round:
             ranges = fetch.ranges
             is_small = ranges.nbytes < min_piece_nbytes * ranges.number_of_ranges()
             yield SizedFetch(fetch, size, is_small)
 
 
-def _fastest_max_request_nbytes(
+def fastest_max_request_nbytes(
     uncut_request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
 ) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.

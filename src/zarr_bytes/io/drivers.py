@@ -7,10 +7,7 @@ so that any thread may use it.
 
 from __future__ import annotations
 
-import re
-import sys
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zipfile import ZIP_STORED
 
@@ -29,6 +26,14 @@ from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.io.file_writing import CAN_WRITE_FILES
 from zarr_bytes.io.known_stores import known_stores, origin_of_range_answers
 from zarr_bytes.io.mapping import map_read_only_if_exists, map_writable_if_exists
+from zarr_bytes.io.references import (
+    PLAIN_KEY,
+    ManifestReferences,
+    is_exactly,
+    is_local_file_system,
+    is_local_store_of_fixed_root,
+    references_of_fsspec_if_any,
+)
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
     from zarr_bytes.io.mapping import WritableMappings
+    from zarr_bytes.io.references import References
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import CostKind, RequestCost
 
@@ -62,6 +68,8 @@ class Driver:
     files_root = ""
     is_memory = False  # whether objects are buffers of this process
     can_be_viewed = False  # whether `view_bytes_if_exists` gives bytes
+    # Where objects are that are parts of files; None if the store has objects of its own.
+    references: References | None = None
     # Whether `why_always_whole` is the same for all objects, until one is read.
     objects_are_alike = True
     # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
@@ -229,10 +237,11 @@ class FsspecDriver(Driver):
         file_system = getattr(store.fs, "sync_fs", store.fs)
         classes = type(file_system).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
-        self._is_in_memory = _is_exactly(
+        self._is_in_memory = is_exactly(
             file_system, "fsspec.implementations.memory", "MemoryFileSystem"
         )
-        if _is_exactly(file_system, "fsspec.implementations.local", "LocalFileSystem"):
+        self.references = references_of_fsspec_if_any(store)
+        if is_local_file_system(file_system):
             self.cost_kind = "local store"
             # The file system makes another path of a relative one, and of one with "~" or "..".
             is_plain = file_system._strip_protocol(store.path) == store.path
@@ -263,15 +272,12 @@ class ObjectStoreDriver(Driver):
         self.origin = origin_of_range_answers(
             type(of_obstore).__name__, getattr(of_obstore, "url", "")
         )
-        self._is_in_memory = _is_exactly(of_obstore, "obstore.store", "MemoryStore")
-        if _is_exactly(of_obstore, "obstore.store", "LocalStore"):
+        self._is_in_memory = is_exactly(of_obstore, "obstore.store", "MemoryStore")
+        if is_exactly(of_obstore, "obstore.store", "LocalStore"):
             self.cost_kind = "local store"
-            # obstore has names of its own for keys with special characters. It keeps the folder
-            # that it has found when the store was made, wherever a link leads now.
-            root = of_obstore.prefix
-            if root is not None and Path(root).resolve() == root and _PLAIN_KEY.fullmatch(key):
+            if is_local_store_of_fixed_root(of_obstore) and PLAIN_KEY.fullmatch(key):
                 self.cost_kind = "local"
-                self.files_root = str(root)
+                self.files_root = str(of_obstore.prefix)
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:
         """Why an object is read whole: it is in memory, or the reason of `Driver`."""
@@ -294,6 +300,14 @@ class _WrapperDriver(Driver):
         return self._wrapped.why_always_whole(key) or super().why_always_whole(key)
 
 
+class _ManifestDriver(Driver):
+    """A `ManifestStore` of VirtualiZarr."""
+
+    def __init__(self, store: Any, key: str) -> None:
+        super().__init__(store, key)
+        self.references = ManifestReferences(store)
+
+
 class _IcechunkDriver(Driver):
     """A store of Icechunk, which divides large requests itself."""
 
@@ -302,16 +316,7 @@ class _IcechunkDriver(Driver):
         return False
 
 
-def _is_exactly(instance: object, module_name: str, class_name: str) -> bool:
-    """Whether an object is one of this class, and not of one that derives from it.
-
-    The module is not imported.
-    """
-    return type(instance) is getattr(sys.modules.get(module_name), class_name, None)
-
-
 _ERRORS_OF_MISSING_FILES: Final = {FileNotFoundError, IsADirectoryError, NotADirectoryError}
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]*")
 
 
 _DRIVERS: Final[dict[type, type[Driver]]] = {
@@ -336,8 +341,10 @@ def driver_of(store: object, key: str) -> Driver:
     `key` is that of the array, or of one of its objects.
     """
     driver_class = _DRIVERS.get(type(store))
-    if driver_class is None and _is_exactly(store, "icechunk.store", "IcechunkStore"):
+    if driver_class is None and is_exactly(store, "icechunk.store", "IcechunkStore"):
         driver_class = _IcechunkDriver
+    if driver_class is None and is_exactly(store, "virtualizarr.manifests.store", "ManifestStore"):
+        driver_class = _ManifestDriver
     if driver_class is None:
         bases = (base for base in _DRIVERS_OF_SUBCLASSES if isinstance(store, base))
         driver_class = _DRIVERS_OF_SUBCLASSES.get(next(bases, object), Driver)

@@ -182,13 +182,24 @@ class ChunkFile:
     Only `read_whole` raises a ChunkSizeError instead.
     """
 
-    __slots__ = ("_fetched", "_root", "descriptor", "may_block", "path")
+    __slots__ = ("_fetched", "_offset", "_part_nbytes", "_root", "descriptor", "may_block", "path")
 
-    def __init__(self, descriptor: int, path: str, root: str, *, may_block: bool = True) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        path: str,
+        root: str,
+        *,
+        may_block: bool = True,
+        offset: int = 0,
+        part_nbytes: int | None = None,
+    ) -> None:
         self.descriptor = descriptor
         self.path = path
         self.may_block = may_block
         self._root = root
+        self._offset = offset  # of the object in the file
+        self._part_nbytes = part_nbytes  # of an object that is a part of the file; None if all is
         self._fetched: Bytes | None = (
             None  # memory of `read_ranges_into_reused_memory`, which is used again
         )
@@ -206,6 +217,17 @@ class ChunkFile:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
 
+    def part(self, offset: int, nbytes: int) -> ChunkFile:
+        """A part of the file as an object of its own, while this file is open: it isn't closed."""
+        return ChunkFile(
+            self.descriptor,
+            self.path,
+            self._root,
+            may_block=self.may_block,
+            offset=offset,
+            part_nbytes=nbytes,
+        )
+
     def check_size(self, nbytes: int) -> None:
         """Check that the file is a regular one, of `nbytes` bytes.
 
@@ -216,7 +238,12 @@ class ChunkFile:
             raise wrong_size_error(self.path, 0, nbytes, size)
 
     def size_of_regular_file(self) -> int:
-        """Size of the file in bytes; a ChunkFileError for anything but a regular file."""
+        """Size of the file in bytes; a ChunkFileError for anything but a regular file.
+
+        Of a part of a file, its own size, without a look.
+        """
+        if self._part_nbytes is not None:
+            return self._part_nbytes
         status = os.fstat(self.descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise not_a_file_error(self.path, status.st_mode)
@@ -227,6 +254,10 @@ class ChunkFile:
         # By an attempt to read one more byte, which proves size and kind in less time than `fstat`:
         # FIFOs cannot be read from an offset.
         nbytes = len(memory)
+        if self._part_nbytes is not None:
+            self.check_size(nbytes)
+            self.read_range(memory, 0)
+            return
         try:
             count = self._read((memory, _EXTRA_BYTE), 0)
             if 0 < count < nbytes:  # a short read, perhaps not a short file
@@ -260,7 +291,7 @@ class ChunkFile:
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
             if not count:
-                size = os.fstat(self.descriptor).st_size  # perhaps before `start`
+                size = os.fstat(self.descriptor).st_size - self._offset  # perhaps before `start`
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
 
@@ -316,7 +347,8 @@ class ChunkFile:
         """Fill `memory` with many short ranges; each costs Python as much as the system."""
         descriptor = repeat(self.descriptor)
         filled = 0  # bytes of `memory`
-        for starts, sizes in ranges.starts_and_sizes():
+        for starts_in_object, sizes in ranges.starts_and_sizes():
+            starts = [self._offset + start for start in starts_in_object]
             contents: Sequence[bytes | bytearray]  # in less time than views of one memory
             if self.may_block:
                 contents = list(map(_pread_once, descriptor, sizes, starts))
@@ -333,7 +365,9 @@ class ChunkFile:
             if sum(counts) == filled - position:
                 memory[position:filled] = b"".join(contents)
                 continue
-            for start, size, content, count in zip(starts, sizes, contents, counts, strict=True):
+            for start, size, content, count in zip(
+                starts_in_object, sizes, contents, counts, strict=True
+            ):
                 end = position + size
                 memory[position : position + count] = content[:count]
                 self._fill(memory[position + count : end], start + count)
@@ -341,10 +375,11 @@ class ChunkFile:
 
     def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         """Number of bytes that one system call reads into `buffers`; 0 at the end of the file."""
+        start = self._offset + offset
         if self.may_block:
-            return _preadv_once(self.descriptor, buffers, offset)
+            return _preadv_once(self.descriptor, buffers, start)
         try:
-            return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
+            return os.preadv(self.descriptor, buffers, start, _NOWAIT)
         except OSError as error:
             raise self._avoid_inline_reads_if_would_block(error) from None
 

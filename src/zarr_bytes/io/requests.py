@@ -144,10 +144,7 @@ class StoreTransport:
         self._is_sync = is_sync
         self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
         self._takes_slots = not (driver.is_memory or is_sync)
-        self._slots: LoopSlots | None = None
-        # A store may read another array for its answer, and would wait for the slot that it has.
-        if self._takes_slots and not _is_in_request.get():
-            self._slots = slots_of_running_loop()
+        self._slots = slots_unless_within_request() if self._takes_slots else None
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # once it has come
         self._was_there = False  # whether an object was there for any request
@@ -529,6 +526,14 @@ class StoreTransport:
                 f" where {plan_nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
+
+
+def slots_unless_within_request() -> LoopSlots | None:
+    """The slots of the running event loop; None in a task that has one.
+
+    A store may read another array for its answer, and would wait for the slot that it has.
+    """
+    return None if _is_in_request.get() else slots_of_running_loop()
 
 
 def count_request(

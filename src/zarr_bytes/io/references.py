@@ -1,0 +1,161 @@
+"""Objects that are parts of files: kerchunk's references, and the manifests of VirtualiZarr.
+
+A store of references has no objects of its own: for a key it names a file, an offset and a length.
+Here these are looked up without the store's `get`, so that a file is opened once for all of its
+chunks, and neighbours come by one request. Bytes come by what the store itself would ask. What can
+be told by its `get` alone is left to that: keys without a reference, bytes within the references,
+whole files, and whatever isn't as it is expected here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import urlparse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from zarr.storage import FsspecStore
+
+# Bytes of a file from a start to a stop.
+_GetRange: TypeAlias = "Callable[[int, int], Awaitable[Any]]"
+
+PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]*")
+"""Keys that are names of files for obstore, too, which has other names for other characters."""
+
+
+class ReferencedFile(NamedTuple):
+    """A file that chunks are parts of."""
+
+    name: str  # as the references have it
+    local_path: str  # that is opened here; empty if `get_range` must be asked
+    get_range: _GetRange  # on the event loop of the store; its errors are of any class
+
+
+class FilePart(NamedTuple):
+    """The part of a file that is an object."""
+
+    file: ReferencedFile
+    offset: int
+    nbytes: int
+
+
+class References(Protocol):
+    """Where the objects of a store are. For one read; any thread may use it, one at a time."""
+
+    def part_if_known(self, key: str) -> FilePart | None:
+        """The part of a file that an object is; None if the store must be asked for it."""
+
+
+def is_exactly(instance: object, module_name: str, class_name: str) -> bool:
+    """Whether an object is one of this class, and not of one that derives from it.
+
+    The module is not imported.
+    """
+    return type(instance) is getattr(sys.modules.get(module_name), class_name, None)
+
+
+def is_local_file_system(file_system: object) -> bool:
+    """Whether a file system is fsspec's own one of local files."""
+    return is_exactly(file_system, "fsspec.implementations.local", "LocalFileSystem")
+
+
+def is_local_store_of_fixed_root(of_obstore: Any) -> bool:
+    """Whether a store is obstore's own one of local files, in a folder where no link leads.
+
+    obstore keeps the folder that it has found when the store was made.
+    """
+    if not is_exactly(of_obstore, "obstore.store", "LocalStore"):
+        return False
+    return of_obstore.prefix is not None and Path(of_obstore.prefix).resolve() == of_obstore.prefix
+
+
+def references_of_fsspec_if_any(store: FsspecStore) -> References | None:
+    """The references of a store, if its file system is exactly fsspec's `ReferenceFileSystem`."""
+    if is_exactly(store.fs, "fsspec.implementations.reference", "ReferenceFileSystem"):
+        return _FsspecReferences(store)
+    return None
+
+
+class _FsspecReferences:
+    """Those of a `ReferenceFileSystem`: JSON, or parquet files that it reads as they are needed."""
+
+    def __init__(self, store: FsspecStore) -> None:
+        self._file_system: Any = store.fs
+        self._prefix = f"{store.path.rstrip('/')}/" if store.path else ""
+        self._files: dict[str, ReferencedFile] = {}
+
+    def part_if_known(self, key: str) -> FilePart | None:
+        path = self._file_system._strip_protocol(self._prefix + key)
+        try:
+            reference = self._file_system.references[path]
+        except KeyError:
+            return None
+        if not isinstance(reference, list | tuple) or len(reference) != 3:
+            return None
+        url, offset, nbytes = reference
+        file = self._files.get(url)
+        if file is None:
+            file = self._files[url] = self._file_at(url)
+        return FilePart(file, int(offset), int(nbytes))
+
+    def _file_at(self, url: str) -> ReferencedFile:
+        protocol = url.partition("://")[0] if "://" in url else None
+        file_system = self._file_system.fss[protocol]
+        local = getattr(file_system, "sync_fs", file_system)
+        local_path = local._strip_protocol(url) if is_local_file_system(local) else ""
+
+        async def get_range(start: int, stop: int) -> Any:
+            return await file_system._cat_file(url, start=start, end=stop)
+
+        return ReferencedFile(url, local_path, get_range)
+
+
+class ManifestReferences:
+    """Those of a `ManifestStore` of VirtualiZarr, and the stores of its registry."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._files: dict[str, ReferencedFile] = {}
+
+    def part_if_known(self, key: str) -> FilePart | None:
+        """As of `References`."""
+        # Private, up to VirtualiZarr 2.8: as its `get` does it.
+        module = sys.modules["virtualizarr.manifests.store"]
+        with suppress(Exception):  # of the store: its `get` has the one to raise
+            node, _ = module._get_deepest_group_or_array(self._store._group, key)
+            separator = getattr(node.metadata.chunk_key_encoding, "separator", ".")
+            indices = module.parse_manifest_index(key, separator, expand_pattern=True)
+            entry = None
+            if indices not in node.manifest._inlined:
+                entry = node.manifest.get_entry(indices)
+            if entry is None:
+                return None
+            path = entry["path"]
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = self._file_at(path)
+            return FilePart(file, int(entry["offset"]), int(entry["length"]))
+        return None
+
+    def _file_at(self, path: str) -> ReferencedFile:
+        store, _ = self._store._registry.resolve(path)
+        root = str(getattr(store, "prefix", None) or "")
+        prefix = root.lstrip("/") or urlparse(getattr(store, "url", "")).path.lstrip("/")
+        key = urlparse(path).path.lstrip("/").removeprefix(prefix).lstrip("/")
+        local_path = ""
+        if is_exactly(store, "obstore.store", "LocalStore") and PLAIN_KEY.fullmatch(key):
+            if not root:
+                local_path = f"/{key}"
+            elif is_local_store_of_fixed_root(store):
+                local_path = f"{root}/{key}"
+        return ReferencedFile(path, local_path, partial(_get_range_of_obstore, store, key))
+
+
+async def _get_range_of_obstore(store: Any, key: str, start: int, stop: int) -> Any:
+    return await store.get_range_async(key, start=start, end=stop)

@@ -1,0 +1,309 @@
+"""Reads of chunks that are parts of files, such as those of kerchunk's references.
+
+A file that many chunks point into is like a shard, whose index is the references:
+
+1. locate: `References` gives the file, the offset and the length of each chunk;
+2. plan: each chunk is planned as any other;
+3. fetch: a local file is opened once, and its parts are read in their order. Of other files, the
+   ranges of all chunks are joined over gaps, and requested of what the store itself would ask;
+4. place: the elements of each chunk go to their places in the result.
+
+Chunks that cannot be read so are left to the store's `get`, one by one: those without a reference,
+shards, large parts, and those of a file after an error, since the store has the error to raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import numpy as np
+
+from zarr_bytes.errors import ChunkFileError, ChunkSizeError
+from zarr_bytes.indexing.joined import joined_requests
+from zarr_bytes.indexing.plan import Fetch
+from zarr_bytes.io import counters
+from zarr_bytes.io.files import open_chunk_file_if_exists
+from zarr_bytes.io.requests import slots_unless_within_request
+from zarr_bytes.io.store_names import store_path_name
+from zarr_bytes.io.tasks import (
+    map_concurrently,
+    map_in_threads,
+    max_concurrent_requests,
+    max_small_requests,
+)
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
+from zarr_bytes.read import Reader, read_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from zarr.abc.buffer import BufferPrototype
+
+    from zarr_bytes.indexing.joined import JoinedRequest
+    from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.indexing.plan_cache import PlanCache
+    from zarr_bytes.indexing.selection import Offsets
+    from zarr_bytes.io.drivers import Driver
+    from zarr_bytes.io.index_cache import IndexCache
+    from zarr_bytes.io.references import FilePart, ReferencedFile, References
+    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.read import ChunkExists, ChunkProjection
+    from zarr_bytes.settings import RequestCost
+
+MAX_JOINED_CHUNKS: Final = 4096
+"""Number of chunks whose ranges are joined at a time, each of which takes some memory."""
+
+
+class ReferencedChunk(NamedTuple):
+    """A chunk that is a part of a file."""
+
+    number: int  # in the batch
+    projection: ChunkProjection
+    part: FilePart
+
+
+class _NotAsRequestedError(Exception):
+    """A file has answered a range with other bytes. It steers: the store is asked instead."""
+
+
+def referenced_chunks_by_file(
+    batch: Sequence[ChunkProjection], references: References
+) -> list[list[ReferencedChunk]]:
+    """The chunks of each file, by their offsets, without those that the store must be asked for.
+
+    In a thread: references may have to be read. A ChunkSizeError for a part that has not the size
+    of the chunk.
+    """
+    by_file: dict[str, list[ReferencedChunk]] = {}
+    for number, projection in enumerate(batch):
+        expected = projection.layout.stored_nbytes
+        part = references.part_if_known(projection.store_path.path)
+        if part is None or expected is None:
+            continue
+        if part.nbytes != expected:
+            raise ChunkSizeError(
+                f"{store_path_name(projection.store_path)} is a part of {part.file.name} with"
+                f" {part.nbytes} bytes from byte {part.offset} on, and a chunk of shape"
+                f" {projection.layout.shape} has {expected} bytes"
+            )
+        by_file.setdefault(part.file.name, []).append(ReferencedChunk(number, projection, part))
+    return [sorted(chunks, key=offset_in_file) for chunks in by_file.values()]
+
+
+def offset_in_file(chunk: ReferencedChunk) -> int:
+    """Where the chunk begins in its file."""
+    return chunk.part.offset
+
+
+async def read_batch_of_references(
+    batch: Sequence[ChunkProjection],
+    driver: Driver,
+    out: Array,
+    drop_axes: tuple[int, ...],
+    prototype: BufferPrototype,
+    plans: PlanCache,
+    index_cache: IndexCache,
+) -> list[ChunkExists]:
+    """As `read_batch`, of a store whose driver has `references`.
+
+    Also raises ChunkSizeError for parts of files that are truncated, or have another size than the
+    chunk.
+    """
+    reader = Reader(out, drop_axes, driver, plans)
+    numbers = await _read_parts_of_files(batch, driver, reader)
+    rest = {i: projection for i, projection in enumerate(batch) if i not in numbers}
+    found: list[ChunkExists] = []
+    if rest:
+        found = await read_batch(
+            list(rest.values()), driver, out, drop_axes, prototype, plans, index_cache
+        )
+    exists = dict(zip(rest, found, strict=True))
+    return [exists.get(i, True) for i in range(len(batch))]
+
+
+async def _read_parts_of_files(
+    batch: Sequence[ChunkProjection], driver: Driver, reader: Reader
+) -> set[int]:
+    """Read the chunks of a batch that are parts of files; the numbers of those that have been read.
+
+    On the event loop. All others are left to the store.
+    """
+    references = cast("References", driver.references)
+    by_file = await asyncio.to_thread(referenced_chunks_by_file, batch, references)
+    local = [chunks for chunks in by_file if chunks[0].part.file.local_path]
+    numbers: set[int] = set()
+    if local:
+        work = partial(map, partial(_read_local_parts, reader, driver.store))
+        threads = min(max_small_requests(), len(local))
+        numbers.update(chain.from_iterable(await map_in_threads(work, local, threads)))
+    cost = driver.request_cost_or_none_if_read_whole(batch[0].store_path.path)
+    if cost is None:
+        return numbers
+    for chunks in by_file:
+        if chunks[0].part.file.local_path:
+            continue
+        for start in range(0, len(chunks), MAX_JOINED_CHUNKS):
+            some = chunks[start : start + MAX_JOINED_CHUNKS]
+            numbers.update(await _read_remote_parts(some, driver.store, reader, cost))
+    return numbers
+
+
+def _read_local_parts(
+    reader: Reader, store: object, chunks: Sequence[ReferencedChunk]
+) -> list[int]:
+    """Read the chunks of a local file; the numbers of those that have been read. In a thread."""
+    numbers: list[int] = []
+    name = chunks[0].part.file.local_path
+    try:
+        with open_chunk_file_if_exists(name, name) or nullcontext() as file:
+            if file is None:
+                return numbers
+            file.size_of_regular_file()  # a ChunkFileError for anything else
+            counters.count(store, opens=1)
+            projections = (
+                (chunk.projection, file.part(chunk.part.offset, chunk.part.nbytes))
+                for chunk in chunks
+            )
+            for chunk, _ in zip(chunks, reader.read_open_files(projections), strict=True):
+                numbers.append(chunk.number)
+    except (OSError, ChunkFileError):
+        pass
+    except ChunkSizeError as error:
+        chunk = chunks[len(numbers)]
+        key = store_path_name(chunk.projection.store_path)
+        raise ChunkSizeError(
+            f"{key} is a part of {name}, {chunk.part.nbytes} bytes from byte"
+            f" {chunk.part.offset} on: {error}"
+        ) from None
+    counters.count(store, chunks=len(numbers))
+    return numbers
+
+
+class PiecesOfChunks(NamedTuple):
+    """The ranges of several chunks in one file, ascending."""
+
+    starts: list[int]
+    stops: list[int]
+    owners: list[int]  # the number of the fetch that each is a piece of
+    positions: list[int]  # in the bytes of that fetch
+
+
+def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> PiecesOfChunks:
+    """The pieces of fetches of chunks, which begin at these offsets in a file."""
+    starts: list[Offsets] = []
+    sizes: list[Offsets] = []
+    counts: list[int] = []
+    for fetch, offset in fetches_and_offsets:
+        for some_starts, some_sizes in fetch.ranges.starts_and_sizes():
+            starts.append(np.array(some_starts, np.int64) + offset)
+            sizes.append(np.array(some_sizes, np.int64))
+        counts.append(fetch.ranges.number_of_ranges())
+    all_starts = np.concatenate(starts)
+    all_sizes = np.concatenate(sizes)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    # Where each piece begins in the bytes of its fetch: in those of all fetches, less where the
+    # fetch begins.
+    ends = np.cumsum(all_sizes)
+    positions = ends - all_sizes
+    first_pieces = np.cumsum(counts) - counts
+    positions -= positions[first_pieces][owners]
+    order = np.argsort(all_starts, kind="stable")
+    ascending = (all_starts, all_starts + all_sizes, owners, positions)
+    return PiecesOfChunks(*[along[order].tolist() for along in ascending])
+
+
+def iter_fetches_and_offsets(
+    planned: Iterable[tuple[ReferencedChunk, Plan]],
+) -> Iterator[tuple[Fetch, int]]:
+    """The fetches of planned chunks, with the offset of the chunk in its file."""
+    for chunk, plan in planned:
+        for fetch in plan.fetches(SINGLE_CHUNK_INDEX, plan.max_request_nbytes):
+            if isinstance(fetch, Fetch):  # a chunk is never absent
+                yield fetch, chunk.part.offset
+
+
+class _Arriving:
+    """The bytes of a fetch, which come in pieces, and are placed once all are there."""
+
+    __slots__ = ("content", "fetch", "missing_nbytes", "place")
+
+    def __init__(self, fetch: Fetch, place: Callable[[Fetch, Bytes], None]) -> None:
+        self.fetch = fetch
+        self.place = place
+        self.missing_nbytes = fetch.ranges.nbytes
+        self.content: Bytes | None = None
+
+    def add(self, position: int, piece: Bytes) -> None:
+        """Take a piece; the memory of all is made for the first, and dropped after the last."""
+        if piece.size == self.fetch.ranges.nbytes:
+            self.content = piece
+        else:
+            if self.content is None:
+                self.content = np.empty(self.fetch.ranges.nbytes, np.uint8)
+            self.content[position : position + piece.size] = piece
+        self.missing_nbytes -= piece.size
+        if not self.missing_nbytes:
+            self.place(self.fetch, self.content)
+            self.content = None
+
+
+def iter_small_plans(
+    chunks: Iterable[ReferencedChunk], reader: Reader, cost: RequestCost
+) -> Iterator[tuple[ReferencedChunk, Plan]]:
+    """The chunks of which a small part is fetched, with their plans; others go by themselves."""
+    for chunk in chunks:
+        plan = reader.plan_of(chunk.projection, cost)
+        if plan.nbytes < chunk.projection.layout.limits.min_piece_nbytes:
+            yield chunk, plan
+
+
+async def _read_remote_parts(
+    chunks: Sequence[ReferencedChunk], store: object, reader: Reader, cost: RequestCost
+) -> list[int]:
+    """Read chunks of one file by joined requests; the numbers of those that have been read.
+
+    None have, if any request fails.
+    """
+    file: ReferencedFile = chunks[0].part.file
+    min_large_nbytes = chunks[0].projection.layout.limits.min_piece_nbytes
+    planned = list(iter_small_plans(chunks, reader, cost))
+    if len(planned) < 2:  # there is nothing to be joined
+        return []
+    arriving: list[_Arriving] = []
+    offsets: list[int] = []
+    for chunk, plan in planned:
+        place = reader.element_placer_of(chunk.projection, plan)
+        for fetch, offset in iter_fetches_and_offsets([(chunk, plan)]):
+            arriving.append(_Arriving(fetch, place))
+            offsets.append(offset)
+    pieces = pieces_of_fetches(zip([one.fetch for one in arriving], offsets, strict=True))
+    slots = slots_unless_within_request()
+
+    async def fetch_and_place(request: JoinedRequest) -> None:
+        nbytes = request.stop - request.start
+        is_small = nbytes < min_large_nbytes
+        async with slots.for_request.take(is_small=is_small) if slots else nullcontext():
+            content = np.frombuffer(await file.get_range(request.start, request.stop), np.uint8)
+        if content.size != nbytes:
+            raise _NotAsRequestedError
+        counters.count(store, requests=1, ranges=1, bytes_fetched=nbytes)
+        for number in request.piece_numbers:
+            start = pieces.starts[number] - request.start
+            stop = pieces.stops[number] - request.start
+            arriving[pieces.owners[number]].add(pieces.positions[number], content[start:stop])
+
+    requests = joined_requests(
+        pieces.starts, pieces.stops, cost, max_concurrent_requests(), min_large_nbytes
+    )
+    try:
+        await map_concurrently(fetch_and_place, requests, max_small_requests())
+    except ValueError:  # of the elements that have come, such as a BoolValueError
+        raise
+    except Exception:  # noqa: BLE001 -- of any class: the store finds its own again
+        return []
+    counters.count(store, chunks=len(planned))
+    return [chunk.number for chunk, _ in planned]
