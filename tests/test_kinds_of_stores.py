@@ -5,17 +5,20 @@ Stores write their own chunks here, so that the names of files are theirs.
 
 from pathlib import Path
 
-import fsspec
 import numpy as np
-import obstore.store
 import pytest
 import zarr
-from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
-from fsspec.implementations.local import LocalFileSystem
 from stored_arrays import IN_PLACE, PLAIN_ZARR, numbers
 from zarr.storage import FsspecStore, LocalStore, LoggingStore, ObjectStore, WrapperStore, ZipStore
 
 from zarr_bytes import StoreError, counting, explain, view
+
+fsspec = pytest.importorskip("fsspec")
+obstore = pytest.importorskip("obstore.store")
+AsyncFileSystemWrapper = pytest.importorskip(
+    "fsspec.implementations.asyn_wrapper"
+).AsyncFileSystemWrapper
+LocalFileSystem = fsspec.get_filesystem_class("file")
 
 VALUES = numbers((300, 400))  # one chunk of 960,000 bytes, more than any gap
 POINT = (7, 300)
@@ -31,7 +34,7 @@ def of_url(folder):
 
 
 def of_obstore(folder):
-    return ObjectStore(obstore.store.LocalStore(folder, mkdir=True))
+    return ObjectStore(obstore.LocalStore(folder, mkdir=True))
 
 
 FILES = {"fsspec": wrapped_fsspec, "fsspec by URL": of_url, "obstore": of_obstore}
@@ -166,7 +169,7 @@ def test_chunks_in_memory_behind_a_call_are_read_whole(tmp_path, kind):
         files = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
         store = FsspecStore(files, path=str(tmp_path))
     else:
-        store = ObjectStore(obstore.store.MemoryStore())
+        store = ObjectStore(obstore.MemoryStore())
     array = created(store)
     assert cost_of(array) == (0, 1, VALUES.nbytes)
     assert "in memory" in explain(array, POINT).reason

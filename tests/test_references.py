@@ -3,6 +3,7 @@
 Files are laid out by hand: a chunk may lie anywhere, beside or within another one.
 """
 
+import importlib.util
 import json
 import pickle
 import resource
@@ -11,7 +12,6 @@ from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import fsspec
 import numpy as np
 import pytest
 import zarr
@@ -26,13 +26,16 @@ from zarr.storage import FsspecStore
 
 from zarr_bytes import ChunkSizeError, StoreError, counting, explain, view
 
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
 RECORDS, RECORD = 300, (1, 20, 30)  # a record of 600 numbers of four bytes
 VALUES = numbers((RECORDS, *RECORD[1:]), "f4")
 RECORD_NBYTES, HEADER_NBYTES, STEP = 2400, 100, 2500  # bytes of the file
 NO_GAP = {"zarr_bytes.gap.local": 0, "zarr_bytes.gap.remote": 0}
 every_format = pytest.mark.parametrize("zarr_format", [2, 3])
 BY_KERCHUNK_OR_VIRTUALIZARR = ["kerchunk"]
-if sys.version_info >= (3, 12):  # older ones have a VirtualiZarr that is asked chunk by chunk
+# Python 3.11 has a VirtualiZarr that is asked chunk by chunk.
+if sys.version_info >= (3, 12) and importlib.util.find_spec("virtualizarr"):
     from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
 
     BY_KERCHUNK_OR_VIRTUALIZARR.append("VirtualiZarr")
