@@ -16,15 +16,13 @@ from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from importlib import import_module
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 import numpy as np
 from zarr import codecs
 from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
 from zarr.buffer import cpu
 from zarr.dtype import VariableLengthUTF8
-from zarr.registry import get_codec_class
 from zarr.storage import StorePath
 
 from zarr_bytes.errors import ConfigurationError, warn_caller
@@ -35,10 +33,11 @@ from zarr_bytes.layout.elements import (
     encode_elements,
     has_fixed_size,
 )
+from zarr_bytes.pickling import attribute, codec_class
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
     from zarr.abc.store import ByteGetter
@@ -56,19 +55,6 @@ if TYPE_CHECKING:
         TBaseDType,
         TBaseScalar,
     )
-
-
-class ChosenOnUnpickling(NamedTuple):
-    """A class in a pickle, which is chosen by a function of zarr where the pickle is loaded.
-
-    Unpickled, it isn't an instance of this class, but what the function returns.
-    """
-
-    function: Callable[..., object]
-    arguments: tuple[str, ...] = ()
-
-    def __reduce__(self) -> tuple[Any, tuple[str, ...]]:
-        return self.function, self.arguments
 
 
 class Immutable:
@@ -157,10 +143,10 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
                 f"codec {cls.name!r}: the configuration is {configuration!r}; it must be an object,"
                 ' such as {"endian": "little"}'
             )
-        if unknown := sorted(set(configuration) - {"endian"}):
+        if unknown := set(configuration) - {"endian"}:
+            names = ", ".join(map(repr, sorted(unknown)))
             raise ConfigurationError(
-                f"codec {cls.name!r}: unknown configuration {', '.join(map(repr, unknown))};"
-                " only 'endian' is permitted"
+                f"codec {cls.name!r}: unknown configuration {names}; only 'endian' is permitted"
             )
         codec = cls(endian=cast("EndiannessStr | None", configuration.get("endian")))
         if "configuration" in data and configuration.get("endian", "") is not None:
@@ -335,8 +321,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return super().__reduce_ex__(protocol)
         has_dropped_endian = self.endian is None and "endian" in (self._read_configuration or {})
         state = {"endian": None} if has_dropped_endian else None
-        class_when_unpickled = ChosenOnUnpickling(get_codec_class, (self.name,))
-        return methodcaller("from_dict", self.to_dict()), (class_when_unpickled,), state
+        return attribute(codec_class(self.name), "from_dict"), (self.to_dict(),), state
 
     def __dask_tokenize__(self) -> Any:
         # A new array has zarr's class in its metadata, and the same token when it is opened.

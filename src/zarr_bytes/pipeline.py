@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from functools import cache, cached_property
 from importlib import metadata
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 import zarr
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
-from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
 from zarr_bytes.chains import (
@@ -26,10 +24,11 @@ from zarr_bytes.chains import (
     why_uncompressed_chunks_are_read_by_zarr,
     with_own_bytes_codecs,
 )
-from zarr_bytes.codec import ChosenOnUnpickling, Immutable
+from zarr_bytes.codec import Immutable
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
 from zarr_bytes.limits import DEFAULT_LIMITS
+from zarr_bytes.pickling import PIPELINE_CLASS, attribute
 from zarr_bytes.settings import CLASSES, checked_setting, zarr_setting_or_default
 from zarr_bytes.zarr_versions import (
     PIPELINES,
@@ -134,8 +133,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         NotImplementedError
             Otherwise.
         """
-        codecs = getattr(array_metadata, "codecs", ())  # none in format 2
-        if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
+        codecs: Sequence[Codec] = getattr(array_metadata, "codecs", ())  # none in format 2
+        has_shards = bool(codecs) and isinstance(codecs[-1], ShardingCodec)
+        if has_shards and _is_chosen() and _are_own_if_chosen(codecs):
             spec = chunk_spec_if_regular(array_metadata)
             if spec is not None:
                 _raise_if_neither_reads_shard(codecs, spec)
@@ -149,9 +149,11 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         pipeline.
         """
         codecs = tuple(codecs)
+        are_own = False
         if _is_chosen():
             codecs = with_own_bytes_codecs(codecs)  # a new array has zarr's own
-        if not _are_own(codecs):
+            are_own = _are_own_if_chosen(codecs)
+        if not are_own:
             # zarr takes any pipeline.
             pipeline_of_zarr = cast(
                 "type[Self]", PIPELINES[checked_setting("zarr_bytes.other_chains")]
@@ -186,7 +188,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             return super().__reduce_ex__(protocol)
         codecs = (*self.array_array_codecs, self.array_bytes_codec)
         state = {"in_place": False, "batch_size": self.batch_size}  # not every class takes a size
-        return methodcaller("from_codecs", codecs), (ChosenOnUnpickling(get_pipeline_class),), state
+        return attribute(PIPELINE_CLASS, "from_codecs"), (codecs,), state
 
     def __getstate__(self) -> dict[str, object]:
         return {name: kept for name, kept in vars(self).items() if name != "_kept_driver"}
@@ -317,9 +319,12 @@ def _is_chosen() -> bool:
     return bool(zarr_setting_or_default("codecs.bytes") == CLASSES["bytes"])
 
 
-def _are_own(codecs: Sequence[Codec]) -> bool:
-    """Whether arrays with these codecs get this package's pipeline, and not one of zarr."""
-    return _is_chosen() and _knows_pipeline_of_zarr() and is_uncompressed(codecs)
+def _are_own_if_chosen(codecs: Sequence[Codec]) -> bool:
+    """Whether arrays with these codecs get this package's pipeline, while its codec `_is_chosen`.
+
+    They get one of zarr otherwise.
+    """
+    return _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
 
 def _raise_if_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec) -> None:

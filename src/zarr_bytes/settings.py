@@ -242,7 +242,9 @@ def checked_value_or_default(explicit: Mapping[str, object], setting_name: str) 
     `checked_setting`.
     """
     default, permitted = SETTINGS[setting_name]
-    value = explicit.get(setting_name, default)
+    if setting_name not in explicit:
+        return default
+    value = explicit[setting_name]
     if isinstance(permitted, int):
         if type(value) is int and value >= permitted:
             return min(value, 2**62)  # offsets, of 64 bits, are added to some

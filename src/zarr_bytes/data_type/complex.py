@@ -13,6 +13,7 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.core import CORE_TYPES
+from zarr_bytes.data_type.exact import NoMatchError
 from zarr_bytes.data_type.real import (
     SMALL_FLOATS,
     ExtensionDataType,
@@ -20,7 +21,6 @@ from zarr_bytes.data_type.real import (
     define_extension_in_module_and_table,
     import_ml_dtypes_dtype,
 )
-from zarr_bytes.zarr_versions import DataTypeValidationError
 
 if TYPE_CHECKING:
     from zarr.types import DTypeJSON
@@ -69,7 +69,7 @@ class _ComplexRecord(_Complex):
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         """Error for every NumPy type, which zarr catches: a record is zarr's structured type."""
-        raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
+        raise NoMatchError("{} is not {}", dtype, cls._zarr_v3_name)
 
 
 class _Alias(zarr_dtype.ZDType[Any, Any]):
@@ -78,12 +78,12 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         """Error for every NumPy type, which zarr catches: the core data type takes it."""
-        raise DataTypeValidationError(f"{dtype} is written under its core name")
+        raise NoMatchError("{} is written under its core name", dtype)
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
         """Error for every document of Zarr format 2, which zarr catches."""
-        raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no such name")
+        raise NoMatchError("{!r}: Zarr format 2 has no such name", data)
 
 
 _define = partial(define_extension_in_module_and_table, module_name=__name__)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.exact import ExactFillValues, ReplacesZarrDataType
+from zarr_bytes.data_type.exact import ExactFillValues, NoMatchError, ReplacesZarrDataType
 from zarr_bytes.data_type.fill_value import (
     fill_value_error,
     float_from_json,
@@ -23,7 +23,7 @@ from zarr_bytes.data_type.fill_value import (
     raw_from_json,
 )
 from zarr_bytes.errors import DataTypeNameError, FillValueError, short_repr
-from zarr_bytes.zarr_versions import HAS_STRUCT, DataTypeValidationError
+from zarr_bytes.zarr_versions import HAS_STRUCT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 class _CoreDataType(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
+
+    @classmethod
+    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+        """Data type of a NumPy type; a NoMatchError, which zarr catches, for any other."""
+        if not cls._check_native_dtype(dtype):
+            message = "Invalid data type: {}. Expected an instance of {}"  # as that of zarr
+            raise NoMatchError(message, dtype, cls.dtype_cls)
+        return super().from_native_dtype(dtype)
 
     def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr reads it, with the bits of NaNs that are permitted.
@@ -93,22 +101,22 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         """Error for every NumPy type, because zarr maps void types to ``raw_bytes``."""
-        raise DataTypeValidationError(f"{dtype} is raw_bytes; write dtype='r{8 * dtype.itemsize}'")
+        raise NoMatchError("{} is raw_bytes; write dtype='r{}'", dtype, 8 * dtype.itemsize)
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
         """Error for every document of Zarr format 2, which zarr catches."""
-        raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no raw data types")
+        raise NoMatchError("{!r}: Zarr format 2 has no raw data types", data)
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         """Data type of a name such as "r16"; a DataTypeNameError for "r12", "r016" and the like.
 
-        A DataTypeValidationError, which zarr catches, for other names.
+        A NoMatchError, which zarr catches, for other names.
         """
         # Only names of raw data types begin with an "r" without a letter after it.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
-            raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
+            raise NoMatchError("{!r} is not a raw data type: r8, r16, r24, ...", data)
         bits = data[1:]
         name = f"data type {reprlib.repr(data)}"
         if not re.fullmatch("[1-9][0-9]*", bits) or (len(bits) < 12 and int(bits) % 8):
@@ -151,12 +159,6 @@ if HAS_STRUCT:
 
     class Struct(ReplacesZarrDataType, zarr_dtype.Struct):
         """Data type `struct`: a record. The fill value is an object with one for each field."""
-
-        # Any struct: its fields are pickled by themselves.
-        _pickled_as = {  # noqa: RUF012
-            "name": "struct",
-            "configuration": {"fields": [{"name": "a", "data_type": "bool"}]},
-        }
 
         def _from_json_strictly(self, data: JSON) -> Any:
             if isinstance(data, Mapping):

@@ -11,8 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from zarr import dtype as zarr_dtype
@@ -21,14 +20,38 @@ from zarr.storage import StorePath
 from zarr_bytes.data_type.fill_value import number_from_json, number_to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import store_path_name
+from zarr_bytes.pickling import new_data_type
 from zarr_bytes.settings import checked_setting, code_that_sets, reads_fill_values_strictly
 from zarr_bytes.zarr_versions import (
+    DataTypeValidationError,
     find_path_of_node_being_parsed,
     is_caller_called_by_zarr_codec,
 )
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
+
+
+class NoMatchError(DataTypeValidationError):  # type: ignore[misc]  # of a place that varies
+    """A NumPy type or a name in metadata that is not that of a data type.
+
+    zarr asks every registered class and catches the errors of all but one. So the message is not
+    made before it is read: the text of a NumPy type takes longer than all the rest.
+
+    Parameters
+    ----------
+    template
+        The message, as for `str.format`.
+    *values
+        What is put into it.
+    """
+
+    def __init__(self, template: str, *values: object) -> None:
+        super().__init__(template, *values)
+
+    def __str__(self) -> str:
+        template, *values = self.args
+        return str(template).format(*values)
 
 
 class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
@@ -78,20 +101,17 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         return number_to_json(self.cast_scalar(data))
 
 
-# How a pickled data type is made again, in a process with this package or without it.
-_PARSE_WITH_ZARR: Final = partial(zarr_dtype.parse_dtype, zarr_format=3)
-
-
 class ReplacesZarrDataType(ExactFillValues):
     """A data type that takes the place of zarr's class of the name, and is equal to it."""
 
     _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
-    _pickled_as: ClassVar[JSON] = None  # its form in metadata, where the name alone is none
+    _field_names: ClassVar[tuple[str, ...]]  # of the dataclass
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
         cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
+        cls._field_names = tuple([field.name for field in fields(cls._replaces)])
 
     def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr's class reads it, or raise `error_if_refused`."""
@@ -111,13 +131,19 @@ class ReplacesZarrDataType(ExactFillValues):
     def __hash__(self) -> int:
         return super().__hash__()  # zarr's own: equal data types of either class hash alike
 
+    def __copy__(self) -> Self:
+        return self  # nothing in it changes
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # Made again by zarr, so that no pickle names this package: where it is not installed, zarr
-        # makes its own class. The state is the one of zarr's classes.
+        # Of the class that zarr has for the name, so that no pickle names this package: where it is
+        # not installed, that is zarr's own. The state is the one of zarr's classes.
         if self._zarr_v3_name != self._replaces._zarr_v3_name:
             return super().__reduce_ex__(protocol)
-        values = [getattr(self, field.name) for field in fields(self)]
-        return _PARSE_WITH_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
+        values = [getattr(self, name) for name in self._field_names]
+        return *new_data_type(self._zarr_v3_name), values or None
 
 
 def warn_of_fill_value_or_raise_if_strict(

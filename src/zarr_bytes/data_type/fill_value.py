@@ -16,6 +16,7 @@ import base64
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from math import copysign, inf
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -87,13 +88,19 @@ INTEGERS: Final = {
 }
 
 
+@lru_cache
+def _name_of(dtype: DType) -> str:
+    """The name of a data type, such as "float32", which NumPy makes anew each time."""
+    return dtype.name
+
+
 def unused_upper_bits(dtype: DType) -> UnusedUpperBits | None:
     """Upper bits of a byte that a narrow data type does not use; None if it uses all bits."""
-    if dtype.name in INTEGERS:
-        numbers = INTEGERS[dtype.name]
+    if _name_of(dtype) in INTEGERS:
+        numbers = INTEGERS[_name_of(dtype)]
         bits = len(numbers).bit_length() - 1  # 2**bits numbers
         return UnusedUpperBits(8 - bits, repeat_sign=numbers[0] < 0)
-    bits = FLOATS[dtype.name].bits if dtype.name in FLOATS else 8
+    bits = FLOATS[_name_of(dtype)].bits if _name_of(dtype) in FLOATS else 8
     return UnusedUpperBits(8 - bits, repeat_sign=False) if bits < 8 else None
 
 
@@ -150,9 +157,9 @@ def number_from_json(value: object, dtype: DType, name_in_message: str | None = 
         if not isinstance(value, bool):
             raise fill_value_error(dtype, value, "true or false")
         return np.bool_(value)
-    if dtype.name in FLOATS:
+    if _name_of(dtype) in FLOATS:
         return float_from_json(value, dtype)
-    if dtype.name in INTEGERS or dtype.kind in "iu":
+    if _name_of(dtype) in INTEGERS or dtype.kind in "iu":
         return int_from_json(value, dtype)
     return complex_from_json(value, dtype, name_in_message)
 
@@ -160,9 +167,9 @@ def number_from_json(value: object, dtype: DType, name_in_message: str | None = 
 def number_to_json(value: np.generic) -> bool | float | str | tuple[float | str, ...]:
     """JSON form of a number or bool; of a complex number, a tuple for its two components."""
     dtype = value.dtype
-    if dtype.name in FLOATS:
+    if _name_of(dtype) in FLOATS:
         return float_to_json(value)
-    if dtype.name in INTEGERS or dtype.kind in "biu":
+    if _name_of(dtype) in INTEGERS or dtype.kind in "biu":
         return bool(value) if dtype.kind == "b" else int(value)
     return tuple(map(float_to_json, np.array([value]).view(native_component_dtype_of(dtype))))
 
@@ -172,7 +179,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 
     Anything else is a FillValueError.
     """
-    numbers = INTEGERS.get(dtype.name) or range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
+    numbers = INTEGERS.get(_name_of(dtype)) or range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -188,7 +195,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
 
     A JSON number is rounded by `bits_of_nearest_or_infinity`. Anything else is a FillValueError.
     """
-    float_format = FLOATS[dtype.name]
+    float_format = FLOATS[_name_of(dtype)]
     bits = None
     if isinstance(value, str):
         if value in ("Infinity", "-Infinity"):
@@ -207,7 +214,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
 
 def _text_of_permitted_floats(dtype: DType) -> str:
     """The JSON forms of the numbers of a floating-point `dtype`, for a message."""
-    float_format = FLOATS[dtype.name]
+    float_format = FLOATS[_name_of(dtype)]
     names = '"Infinity", "-Infinity", ' if float_format.has_infinity else ""
     names += '"NaN" or ' if float_format.nan is not None else "or "
     digits = f'"0x" and {2 * dtype.itemsize} hexadecimal digits'
@@ -225,7 +232,7 @@ def float_to_json(value: np.generic) -> float | str:
     number = float(value)
     if number != number:
         bits = int(value.view(f"u{value.dtype.itemsize}"))
-        is_canonical = bits == FLOATS[value.dtype.name].nan
+        is_canonical = bits == FLOATS[_name_of(value.dtype)].nan
         return "NaN" if is_canonical else f"0x{bits:0{2 * value.dtype.itemsize}x}"
     if abs(number) == inf:
         return "Infinity" if number > 0 else "-Infinity"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 
-from zarr_bytes.data_type.exact import ExactFillValues
+from zarr_bytes.data_type.exact import ExactFillValues, NoMatchError
 from zarr_bytes.data_type.fill_value import FLOATS, number_from_json, number_to_json, raw_from_json
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
-from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
+from zarr_bytes.zarr_versions import HasEndianness, HasItemSize
 
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
@@ -67,7 +67,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
         """Data type of the NumPy type of ml_dtypes; an error, which zarr catches, for any other."""
         if dtype.type.__module__ != _PACKAGE or dtype.name != cls._name_in_package:
-            raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
+            raise NoMatchError("{} is not {}", dtype, cls._zarr_v3_name)
         return cls()
 
     def to_native_dtype(self) -> DType:
@@ -76,12 +76,12 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
-        """Data type of its name; else a DataTypeValidationError, which zarr catches.
+        """Data type of its name; else a NoMatchError, which zarr catches.
 
         A MissingPackageError without ml_dtypes.
         """
         if data != cls._zarr_v3_name:
-            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
+            raise NoMatchError("{!r} is not {}", data, cls._zarr_v3_name)
         cls._import_native_dtype()  # raises if the package is missing
         return cls()
 
@@ -90,7 +90,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         """As `_from_json_v3`, for an object with the name."""
         # TensorStore writes these names into Zarr format 2 too.
         if not isinstance(data, dict) or data.get("object_codec_id") is not None:
-            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
+            raise NoMatchError("{!r} is not {}", data, cls._zarr_v3_name)
         return cls._from_json_v3(data.get("name"))
 
     def to_json(self, zarr_format: ZarrFormat) -> Any:

@@ -1,0 +1,68 @@
+"""Pickles that load with this package or without it: they name functions of zarr and of Python.
+
+A class in such a pickle is the one that zarr chooses where the pickle is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from zarr.registry import get_codec_class, get_pipeline_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class CallOnUnpickling:
+    """A call in a pickle, which is made where the pickle is loaded.
+
+    Unpickled, it isn't an instance of this class, but what the call returns. `__reduce_ex__` may
+    give it as the function that makes an object again.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...] = ()
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return self.function, self.arguments
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        """An error: pickle wants a function, and what is called is the result of the call."""
+        raise TypeError(f"{self} is called when it is unpickled, not with {arguments}")
+
+
+def attribute(owner: CallOnUnpickling, attribute_name: str) -> CallOnUnpickling:
+    """An attribute of what another call returns, such as a method of a class."""
+    return CallOnUnpickling(attrgetter(attribute_name), (owner,))
+
+
+def codec_class(codec_name: str) -> CallOnUnpickling:
+    """The class that zarr's configuration chooses for a codec name."""
+    return CallOnUnpickling(get_codec_class, (codec_name,))
+
+
+PIPELINE_CLASS: Final = CallOnUnpickling(get_pipeline_class)
+"""The pipeline that zarr's configuration chooses."""
+
+_GET_DATA_TYPE_CLASS: Final = attribute(
+    CallOnUnpickling(import_module, ("zarr.dtype",)), "data_type_registry.get"
+)
+
+
+class NewObject(NamedTuple):
+    """The function that makes an object without its state, and its argument, for a pickle."""
+
+    new: CallOnUnpickling
+    arguments: tuple[CallOnUnpickling]
+
+
+@cache  # the same object for all fields of a record: a pickle has an object once
+def new_data_type(name: str) -> NewObject:
+    """A data type of the class that zarr's registry has for a name: this package's, or zarr's."""
+    data_type_class = CallOnUnpickling(_GET_DATA_TYPE_CLASS, (name,))
+    return NewObject(attribute(data_type_class, "__new__"), (data_type_class,))
