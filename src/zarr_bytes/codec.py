@@ -33,7 +33,7 @@ from zarr_bytes.layout.elements import (
     encode_elements,
     has_fixed_size,
 )
-from zarr_bytes.pickling import attribute, codec_class
+from zarr_bytes.pickling import codec_from_dict
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return super().__reduce_ex__(protocol)
         has_dropped_endian = self.endian is None and "endian" in (self._read_configuration or {})
         state = {"endian": None} if has_dropped_endian else None
-        return attribute(codec_class(self.name), "from_dict"), (self.to_dict(),), state
+        return codec_from_dict(self.name), (self.to_dict(),), state
 
     def __dask_tokenize__(self) -> Any:
         # A new array has zarr's class in its metadata, and the same token when it is opened.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from zarr.registry import get_codec_class, get_pipeline_class
 
@@ -41,28 +41,22 @@ def attribute(owner: CallOnUnpickling, attribute_name: str) -> CallOnUnpickling:
     return CallOnUnpickling(attrgetter(attribute_name), (owner,))
 
 
-def codec_class(codec_name: str) -> CallOnUnpickling:
-    """The class that zarr's configuration chooses for a codec name."""
-    return CallOnUnpickling(get_codec_class, (codec_name,))
+PIPELINE_FROM_CODECS: Final = attribute(CallOnUnpickling(get_pipeline_class), "from_codecs")
+"""The method of the pipeline that zarr's configuration chooses."""
 
 
-PIPELINE_CLASS: Final = CallOnUnpickling(get_pipeline_class)
-"""The pipeline that zarr's configuration chooses."""
+@cache
+def codec_from_dict(codec_name: str) -> CallOnUnpickling:
+    """The method `from_dict` of the class that zarr's configuration chooses for a codec name."""
+    return attribute(CallOnUnpickling(get_codec_class, (codec_name,)), "from_dict")
+
 
 _GET_DATA_TYPE_CLASS: Final = attribute(
     CallOnUnpickling(import_module, ("zarr.dtype",)), "data_type_registry.get"
 )
 
 
-class NewObject(NamedTuple):
-    """The function that makes an object without its state, and its argument, for a pickle."""
-
-    new: CallOnUnpickling
-    arguments: tuple[CallOnUnpickling]
-
-
 @cache  # the same object for all fields of a record: a pickle has an object once
-def new_data_type(name: str) -> NewObject:
-    """A data type of the class that zarr's registry has for a name: this package's, or zarr's."""
-    data_type_class = CallOnUnpickling(_GET_DATA_TYPE_CLASS, (name,))
-    return NewObject(attribute(data_type_class, "__new__"), (data_type_class,))
+def data_type_class(name: str) -> CallOnUnpickling:
+    """The class that zarr's registry has for the name of a data type: this package's, or zarr's."""
+    return CallOnUnpickling(_GET_DATA_TYPE_CLASS, (name,))

@@ -28,7 +28,7 @@ from zarr_bytes.codec import Immutable
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
 from zarr_bytes.limits import DEFAULT_LIMITS
-from zarr_bytes.pickling import PIPELINE_CLASS, attribute
+from zarr_bytes.pickling import PIPELINE_FROM_CODECS
 from zarr_bytes.settings import CLASSES, checked_setting, zarr_setting_or_default
 from zarr_bytes.zarr_versions import (
     PIPELINES,
@@ -188,7 +188,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             return super().__reduce_ex__(protocol)
         codecs = (*self.array_array_codecs, self.array_bytes_codec)
         state = {"in_place": False, "batch_size": self.batch_size}  # not every class takes a size
-        return attribute(PIPELINE_CLASS, "from_codecs"), (codecs,), state
+        return PIPELINE_FROM_CODECS, (codecs,), state
 
     def __getstate__(self) -> dict[str, object]:
         return {name: kept for name, kept in vars(self).items() if name != "_kept_driver"}

@@ -23,6 +23,7 @@ from zarr_bytes.data_type.fill_value import (
     raw_from_json,
 )
 from zarr_bytes.errors import DataTypeNameError, FillValueError, short_repr
+from zarr_bytes.pickling import attribute, data_type_class
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
 if TYPE_CHECKING:
@@ -213,6 +214,11 @@ if HAS_STRUCT:
         def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
             """JSON form of a fill value: an object with the form of each field."""
             return zarr_dtype.Struct.to_json_scalar(self, data, zarr_format=zarr_format)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            # The class is not called, since it requires its fields.
+            class_ = data_type_class(self._zarr_v3_name)
+            return attribute(class_, "__new__"), (class_,), [self.fields]
 
         def __eq__(self, other: object) -> bool:
             if not isinstance(other, zarr_dtype.Struct):

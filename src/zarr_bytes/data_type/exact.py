@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 from zarr_bytes.data_type.fill_value import number_from_json, number_to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import store_path_name
-from zarr_bytes.pickling import new_data_type
+from zarr_bytes.pickling import data_type_class
 from zarr_bytes.settings import checked_setting, code_that_sets, reads_fill_values_strictly
 from zarr_bytes.zarr_versions import (
     DataTypeValidationError,
@@ -143,7 +143,7 @@ class ReplacesZarrDataType(ExactFillValues):
         if self._zarr_v3_name != self._replaces._zarr_v3_name:
             return super().__reduce_ex__(protocol)
         values = [getattr(self, name) for name in self._field_names]
-        return *new_data_type(self._zarr_v3_name), values or None
+        return data_type_class(self._zarr_v3_name), (), values or None
 
 
 def warn_of_fill_value_or_raise_if_strict(
