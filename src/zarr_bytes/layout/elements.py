@@ -12,7 +12,7 @@ each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``co
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -395,11 +395,18 @@ def consists_of(encoded: Bytes, element: bytes, compared_nbytes: int) -> bool:
 
     About `compared_nbytes` are compared at a time, so that most comparisons end early.
     """
-    size = len(element)
-    step = max(compared_nbytes // size, 1) * size
+    if encoded[: len(element)].tobytes() not in (element, b""):
+        return False  # the usual case is fast
+    # As numbers of eight bytes if possible, which NumPy compares in half the time of single bytes.
+    if encoded.size % 8 == 0 and 8 % len(element) == 0:
+        element *= 8 // len(element)
+    unit_nbytes = gcd(len(element), 8)
+    units = encoded.view(f"u{unit_nbytes}")
+    size = len(element) // unit_nbytes
+    step = max(compared_nbytes // len(element), 1) * size
     return all(
-        piece[:size].tobytes() == element and np.array_equal(piece[size:], piece[:-size])
-        for piece in (encoded[start : start + step] for start in range(0, encoded.size, step))
+        piece[:size].tobytes() == element and bool((piece[size:] == piece[:-size]).all())
+        for piece in (units[start : start + step] for start in range(0, units.size, step))
     )
 
 
