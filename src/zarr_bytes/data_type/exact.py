@@ -46,11 +46,8 @@ class NoMatchError(DataTypeValidationError):  # type: ignore[misc]  # of a place
         What is put into it.
     """
 
-    def __init__(self, template: str, *values: object) -> None:
-        super().__init__(template, *values)
-
     def __str__(self) -> str:
-        template, *values = self.args
+        template, *values = self.args  # of every exception: what it was made with
         return str(template).format(*values)
 
 

@@ -75,6 +75,17 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return self._import_native_dtype()
 
     @classmethod
+    def from_json(cls, data: DTypeJSON, *, zarr_format: ZarrFormat) -> Self:
+        """Data type of its form in metadata; else an error, which zarr catches.
+
+        Another name is refused at once, since zarr asks every class for the data type of each new
+        array.
+        """
+        if isinstance(data, str) and data != cls._zarr_v3_name:
+            raise NoMatchError("{!r} is not {}", data, cls._zarr_v3_name)
+        return super().from_json(data, zarr_format=zarr_format)
+
+    @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         """Data type of its name; else a NoMatchError, which zarr catches.
 
