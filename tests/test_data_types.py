@@ -115,6 +115,15 @@ class TestDropIn:
         is_zarrs = zarrs_own(data_type) is not None and "RawBits" not in str(data_type)
         assert (b"zarr_bytes" in pickled) is not is_zarrs
 
+    @pytest.mark.parametrize("name", CORE)
+    def test_core_data_types_refuse_other_numpy_types_in_the_words_of_zarr(self, name):
+        messages = set()
+        for class_ in CORE[name], getattr(zarr_dtype, CORE[name].__name__):
+            with pytest.raises(ValueError, match="Invalid data type") as refusal:
+                class_.from_native_dtype(np.dtype("M8[s]"))
+            messages.add(str(refusal.value))
+        assert len(messages) == 1
+
     def test_zarr_finds_data_types_by_name_and_by_numpy_type(self):
         """And none of its own has become ambiguous."""
         found = partial(zarr_dtype.parse_dtype, zarr_format=3)

@@ -16,6 +16,7 @@ from stored_arrays import most_memory
 
 from zarr_bytes import BoolValueError, ChunkSizeError
 from zarr_bytes.layout.elements import (
+    consists_of,
     decode_elements,
     element_layout_of,
     encode_elements,
@@ -225,6 +226,22 @@ def of_device(name):
 
 for name in ["view", "reshape", "ravel", "copy", "__getitem__", "__gt__", "__ne__"]:
     setattr(DeviceArray, name, of_device(name))
+
+
+@given(
+    element=st.binary(min_size=1, max_size=24),
+    count=st.integers(0, 40),
+    changed=st.none() | st.integers(0, 100),
+    compared_nbytes=st.integers(1, 100),
+)
+def test_bytes_consist_of_an_element_if_they_are_that_element_repeated(
+    element, count, changed, compared_nbytes
+):
+    encoded = np.frombuffer(element * count, np.uint8).copy()
+    if changed is not None and changed < encoded.size:
+        encoded[changed] ^= 1
+    expected = encoded.tobytes() == element * count
+    assert consists_of(encoded, element, compared_nbytes) is expected
 
 
 class TestDevices:

@@ -62,10 +62,10 @@ class _CoreDataType(ReplacesZarrDataType):
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a fill value from Python."""
-        dtype = self.to_native_dtype()
         try:
             return super().cast_scalar(data)  # type: ignore[safe-super]
         except (OverflowError, ValueError):
+            dtype = self.to_native_dtype()
             if dtype.kind not in "iu":
                 raise
             info = np.iinfo(dtype)
