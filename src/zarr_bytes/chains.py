@@ -102,18 +102,18 @@ def _has_uncompressed_index(codec: ShardingCodec) -> bool:
 
 
 def why_inner_chunks_do_not_divide_shard(
-    uncompressed_codecs: Sequence[Codec], shard_spec: ArraySpec
+    uncompressed_codecs: Sequence[Codec], shape: tuple[int, ...]
 ) -> str | None:
     """Why inner chunks do not divide a shard evenly; None if they do, or if there are no shards.
 
     This package neither reads nor writes shards that they do not divide. The chain is one that
-    `is_uncompressed`, and `shard_spec` is that of a shard before any `transpose`, as zarr gives it
-    to a pipeline.
+    `is_uncompressed`, and `shape` is that of a shard before any `transpose`, as in metadata.
     """
     last = uncompressed_codecs[-1]
     if not isinstance(last, ShardingCodec):
         return None
-    shard_shape = _spec_before_last_codec(uncompressed_codecs, shard_spec).shape
+    order = _composed_order_unless_identity(_transposes_in(uncompressed_codecs[:-1]))
+    shard_shape = shape if order is None else tuple([shape[i] for i in order])
     for axis, (length, inner_length) in enumerate(zip(shard_shape, last.chunk_shape, strict=False)):
         if length % inner_length:
             return (
@@ -133,7 +133,7 @@ def why_uncompressed_chunks_are_read_by_zarr(
     """
     if filters := elementwise_codecs_of(uncompressed_codecs).filters:
         return why_filters_need_whole_chunks(filters, spec)
-    return why_inner_chunks_do_not_divide_shard(uncompressed_codecs, spec)
+    return why_inner_chunks_do_not_divide_shard(uncompressed_codecs, spec.shape)
 
 
 def why_uncompressed_chunks_are_written_by_zarr(
@@ -162,18 +162,13 @@ def why_neither_reads_shard(
     """Why neither this package nor zarr reads a shard; None if at least one of them does."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
     # that do not divide the shard, and what it writes there is lost.
-    reason = why_inner_chunks_do_not_divide_shard(uncompressed_codecs, shard_spec)
+    reason = why_inner_chunks_do_not_divide_shard(uncompressed_codecs, shard_spec.shape)
     if reason is None:
         return None
-    spec_in_order_of_shard = _spec_before_last_codec(uncompressed_codecs, shard_spec)
+    spec_in_order_of_shard = shard_spec
+    for codec in uncompressed_codecs[:-1]:
+        spec_in_order_of_shard = codec.resolve_metadata(spec_in_order_of_shard)
     return reason if zarr_refuses_shard(uncompressed_codecs[-1], spec_in_order_of_shard) else None
-
-
-def _spec_before_last_codec(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
-    """The chunk spec that the last codec of a chain gets: changed by all codecs before it."""
-    for codec in codecs[:-1]:
-        spec = codec.resolve_metadata(spec)
-    return spec
 
 
 def codec_name_or_class_name(codec: Any) -> str:

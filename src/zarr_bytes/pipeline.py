@@ -20,6 +20,7 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
+    why_inner_chunks_do_not_divide_shard,
     why_neither_reads_shard,
     why_uncompressed_chunks_are_read_by_zarr,
     with_own_bytes_codecs,
@@ -33,7 +34,8 @@ from zarr_bytes.settings import CLASSES, checked_setting, zarr_setting_or_defaul
 from zarr_bytes.zarr_versions import (
     PIPELINES,
     BatchedCodecPipeline,
-    chunk_spec_if_regular,
+    chunk_shape_if_regular,
+    chunk_spec_of_shape,
     why_pipeline_is_unknown,
 )
 
@@ -136,8 +138,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         codecs: Sequence[Codec] = getattr(array_metadata, "codecs", ())  # none in format 2
         has_shards = bool(codecs) and isinstance(codecs[-1], ShardingCodec)
         if has_shards and _is_chosen() and _are_own_if_chosen(codecs):
-            spec = chunk_spec_if_regular(array_metadata)
-            if spec is not None:
+            shape = chunk_shape_if_regular(array_metadata)
+            # The chunk spec takes as long to make as all the rest.
+            if shape is not None and why_inner_chunks_do_not_divide_shard(codecs, shape):
+                spec = chunk_spec_of_shape(array_metadata, shape)
                 _raise_if_neither_reads_shard(codecs, spec)
         raise NotImplementedError("zarr calls `from_codecs`")
 

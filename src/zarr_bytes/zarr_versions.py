@@ -465,12 +465,17 @@ HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 """Whether zarr has the data type `struct`."""
 
 
+def chunk_shape_if_regular(metadata: ArrayMetadata) -> tuple[int, ...] | None:
+    """Shape of all chunks of an array, or of its shards; None if chunks have several shapes."""
+    if metadata.zarr_format == 2:
+        return metadata.chunks
+    # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
+    return getattr(metadata.chunk_grid, "chunk_shape", None)
+
+
 def chunk_spec_if_regular(metadata: ArrayMetadata) -> ArraySpec | None:
     """Chunk spec of all chunks of an array; None if chunks have several shapes."""
-    if metadata.zarr_format == 2:
-        return chunk_spec_of_shape(metadata, metadata.chunks)
-    # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
-    shape = getattr(metadata.chunk_grid, "chunk_shape", None)
+    shape = chunk_shape_if_regular(metadata)
     return None if shape is None else chunk_spec_of_shape(metadata, shape)
 
 

@@ -342,7 +342,7 @@ class _StoreCheck:
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
-        elif why_inner_chunks_do_not_divide_shard(codecs, spec):
+        elif why_inner_chunks_do_not_divide_shard(codecs, spec.shape):
             report.not_checked = "inner chunks do not divide shards"
         elif why_uncompressed_chunks_are_read_by_zarr(codecs, spec):
             report.not_checked = "filters do not give each element by itself"
