@@ -1,6 +1,7 @@
 """Files that others wrote, through kerchunk's references, which are arrays of Zarr format 2.
 
-The files are those of the tests of astropy, h5py and SciPy, which their wheels have.
+The files are those of the tests of astropy, h5py, pydicom, SciPy and VirtualiZarr, which their
+wheels have. (kerchunk has none.)
 """
 
 import json
@@ -17,7 +18,7 @@ from zarr_bytes import counting
 # kerchunk and the readers of files warn of what is theirs.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-NO_GAPS = {"zarr_bytes.gap.remote": 0}  # most of the files are shorter than a gap
+NO_GAPS = {"zarr_bytes.gap.local": 0}  # most of the files are shorter than a gap
 
 
 def files_in(package, pattern):
@@ -119,3 +120,62 @@ def test_variables_of_netcdf_3_files_are_those_of_scipy():
                     check(references, name, variable[...])
                     checked += 1
     assert checked > 1
+
+
+def check_raw(file, offset, dtype, expected):
+    """An array at an offset of a file, for which the references are written by hand."""
+    document = {
+        "zarr_format": 2,
+        "shape": expected.shape,
+        "chunks": expected.shape,
+        "dtype": np.dtype(dtype).str,
+        "order": "C",
+        "fill_value": 0,
+        "compressor": None,
+        "filters": None,
+    }
+    key = ".".join(["0"] * expected.ndim)
+    references = {
+        ".zgroup": json.dumps({"zarr_format": 2}),
+        "raw/.zarray": json.dumps(document),
+        f"raw/{key}": [str(file), offset, expected.size * np.dtype(dtype).itemsize],
+    }
+    check({"version": 1, "refs": references}, "raw", expected)
+
+
+def test_pixels_of_uncompressed_dicom_files_are_those_of_pydicom():
+    pydicom = pytest.importorskip("pydicom")
+    checked = set()
+    for file in files_in("pydicom", "*.dcm"):
+        dataset = pydicom.dcmread(file, force=True)
+        syntax = getattr(dataset.file_meta, "TransferSyntaxUID", None)
+        is_plain = syntax is not None and not (syntax.is_compressed or syntax.is_deflated)
+        if not is_plain or "PixelData" not in dataset:
+            continue
+        try:
+            expected = dataset.pixel_array
+        except (AttributeError, ValueError):
+            continue  # it is truncated, or has no numbers where they belong
+        if expected.ndim != 2 or dataset.BitsAllocated % 8:
+            continue
+        order = "<" if syntax.is_little_endian else ">"
+        kind = "i" if dataset.PixelRepresentation else "u"
+        dtype = np.dtype(f"{order}{kind}{dataset.BitsAllocated // 8}")
+        offset = pydicom.dcmread(file, force=True).get_item("PixelData").value_tell
+        check_raw(file, offset, dtype, expected)
+        checked.add(dtype)
+    assert {np.dtype("<u2"), np.dtype(">i2"), np.dtype("u1")} <= checked
+
+
+def test_raw_images_with_envi_headers_are_those_of_numpy():
+    checked = []
+    for header in files_in("virtualizarr", "*rgbsmall*.hdr"):
+        pairs = (line.split("=") for line in header.read_text().splitlines() if " = " in line)
+        found = {name.strip(): value.strip() for name, value, *_ in pairs}
+        sizes = {name[0]: int(found[name]) for name in ("samples", "lines", "bands")}
+        axes = {"bsq": "bls", "bil": "lbs", "bip": "lsb"}[found["interleave"]]
+        file = header.with_suffix(".img")
+        expected = np.fromfile(file, "u1").reshape([sizes[axis] for axis in axes])
+        check_raw(file, int(found["header offset"]), "u1", expected)
+        checked.append(axes)
+    assert sorted(checked) == ["bls", "lbs", "lsb"]

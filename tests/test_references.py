@@ -279,6 +279,13 @@ class TestOtherReferences:
         array = zarr.open_array(store_of(references, RECORD, RECORD), mode="r")
         same(array[SERIES], VALUES[5:6][SERIES])
 
+    def test_the_path_of_the_store_may_be_a_slash(self, tmp_path):
+        """As zarr's `FsspecStore` has it for a file system without a path."""
+        references = {(0, 0, 0): [str(write_records(tmp_path)), HEADER_NBYTES, RECORD_NBYTES]}
+        files = store_of(references, RECORD, RECORD).fs
+        array = zarr.open_array(FsspecStore(files), mode="r")
+        assert cost_of(array, SERIES, VALUES[:1][SERIES])[0] == 1
+
     def test_an_array_may_be_in_a_group(self, tmp_path):
         references = {(0, 0, 0): [str(write_records(tmp_path)), HEADER_NBYTES, RECORD_NBYTES]}
         store = store_of(references, RECORD, RECORD, prefix="b/c/")

@@ -87,7 +87,8 @@ class _FsspecReferences:
 
     def __init__(self, store: FsspecStore) -> None:
         self._file_system: Any = store.fs
-        self._prefix = f"{store.path.rstrip('/')}/" if store.path else ""
+        root = store.path.rstrip("/")
+        self._prefix = f"{root}/" if root else ""
         self._files: dict[str, ReferencedFile] = {}
 
     def part_if_known(self, key: str) -> FilePart | None:
