@@ -258,6 +258,23 @@ class TestAnyPlaces:
             selection = data.draw(selections(example.shape, example.chunk_shape))
             same(np.asarray(selection.read(array)), np.asarray(selection.take(example.values)))
 
+    @pytest.mark.parametrize("protocol", ["file", "memory"])
+    def test_chunks_may_lie_within_others(self, tmp_path, protocol):
+        """As the same bytes in two places, and those of several files in two."""
+        files = fsspec.filesystem(protocol)
+        numbers_in_file = np.arange(20, dtype=">f4")
+        files.pipe(f"{tmp_path}/a", numbers_in_file.tobytes())
+        files.pipe(f"{tmp_path}/b", (numbers_in_file + 50).astype(">f4").tobytes())
+        places = [("a", 0), ("a", 4), ("b", 8), ("a", 4), ("a", 2), ("b", 0)]
+        references = {
+            (i, 0): [f"{protocol}://{tmp_path}/{name}", 4 * first, 40]
+            for i, (name, first) in enumerate(places)
+        }
+        array = zarr.open_array(store_of(references, (6, 10), (1, 10), 3, protocol), mode="r")
+        expected = [np.arange(first, first + 10) + 50 * (name == "b") for name, first in places]
+        for selection in ..., np.s_[:, ::9], np.s_[1:, 3], np.s_[:, 2:4]:
+            same(array[selection], np.array(expected, "f4")[selection])
+
 
 class TestOtherReferences:
     def test_bytes_within_the_references_and_missing_keys_are_as_with_zarr(self, tmp_path):

@@ -262,6 +262,21 @@ def test_reads_of_one_event_loop_share_the_limit_of_the_moment():
         assert [runner.run(most(limit)) for limit in (3, 5, 2, None)] == [3, 5, 2, 18]
 
 
+@pytest.mark.parametrize(("rows", "most"), [(4, 32), (PIECE, 10)], ids=["small", "large"])
+@pytest.mark.parametrize("setting", [None, 7, 50])
+def test_more_small_requests_than_large_ones_are_under_way(rows, most, setting):
+    """Of chunks of four bytes a row, read and written; also the other limit is kept."""
+    values = numbers((60, rows), "f4")
+    array = remote(values, chunks=(1, rows))
+    config = {} if setting is None else {"zarr_bytes.small_requests": setting}
+    with zarr.config.set(config):
+        found, _ = timed(array, ...)
+    assert np.array_equal(found, values)
+    if setting is not None:
+        most = setting if most == 32 else min(setting, most)
+    assert array.store.most == most
+
+
 @pytest.mark.parametrize(
     ("limit", "most"), [(2.5, 3), (0.5, 1), (True, 1), (np.float32(3.5), 4), (inf, 9), (10**30, 9)]
 )

@@ -67,7 +67,7 @@ class ReferencedChunk(NamedTuple):
 
 
 class _NotAsRequestedError(Exception):
-    """A file has answered a range with other bytes. It steers: the store is asked instead."""
+    """A range of a file has failed, or brought other bytes. It steers: the store is asked."""
 
 
 def referenced_chunks_by_file(
@@ -261,6 +261,20 @@ def iter_small_plans(
             yield chunk, plan
 
 
+async def _range_of_file(file: ReferencedFile, start: int, stop: int) -> Bytes:
+    """The bytes of a file from `start` to `stop`; a _NotAsRequestedError for all that goes wrong.
+
+    The store finds the error again, which may be of any class.
+    """
+    try:
+        content = np.frombuffer(await file.get_range(start, stop), np.uint8)
+    except Exception:  # noqa: BLE001 -- see above
+        raise _NotAsRequestedError from None
+    if content.size != stop - start:
+        raise _NotAsRequestedError
+    return content
+
+
 async def _read_remote_parts(
     chunks: Sequence[ReferencedChunk], store: object, reader: Reader, cost: RequestCost
 ) -> list[int]:
@@ -287,9 +301,7 @@ async def _read_remote_parts(
         nbytes = request.stop - request.start
         is_small = nbytes < min_large_nbytes
         async with slots.for_request.take(is_small=is_small) if slots else nullcontext():
-            content = np.frombuffer(await file.get_range(request.start, request.stop), np.uint8)
-        if content.size != nbytes:
-            raise _NotAsRequestedError
+            content = await _range_of_file(file, request.start, request.stop)
         counters.count(store, requests=1, ranges=1, bytes_fetched=nbytes)
         for number in request.piece_numbers:
             start = pieces.starts[number] - request.start
@@ -301,9 +313,7 @@ async def _read_remote_parts(
     )
     try:
         await map_concurrently(fetch_and_place, requests, max_small_requests())
-    except ValueError:  # of the elements that have come, such as a BoolValueError
-        raise
-    except Exception:  # noqa: BLE001 -- of any class: the store finds its own again
+    except _NotAsRequestedError:
         return []
     counters.count(store, chunks=len(planned))
     return [chunk.number for chunk, _ in planned]
