@@ -606,14 +606,6 @@ MISTAKES = [
         "Of a reference to half a chunk, the rest is read from what follows it.",
     ),
     Mistake(
-        "indexing/joined.py",
-        "_iter_joined",
-        "joined_stop = max(stop, piece_stop)",
-        "joined_stop = piece_stop",
-        "test_references.py::TestAnyPlaces::test_chunks_may_lie_within_others",
-        "A chunk within another one shortens the request of both.",
-    ),
-    Mistake(
         "layout/objects.py",
         "ObjectLayout.are_fill_values",
         "if self._converter is None:",

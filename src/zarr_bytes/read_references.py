@@ -315,5 +315,7 @@ async def _read_remote_parts(
         await map_concurrently(fetch_and_place, requests, max_small_requests())
     except _NotAsRequestedError:
         return []
+    if any(one.missing_nbytes for one in arriving):  # never, if all pieces are in requests
+        return []
     counters.count(store, chunks=len(planned))
     return [chunk.number for chunk, _ in planned]
