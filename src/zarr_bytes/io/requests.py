@@ -414,13 +414,15 @@ class StoreTransport:
         `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
         that `_answer` raises.
         """
-        slot = _NO_SLOT if self._slots is None else self._slots.for_request.take(is_small=is_small)
-        async with slot:
-            token = _is_in_request.set(self._slots is not None or _is_in_request.get())
-            try:
-                buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
-            finally:
-                _is_in_request.reset(token)
+        if self._slots is None:
+            buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
+        else:
+            async with self._slots.for_request.take(is_small=is_small):
+                token = _is_in_request.set(True)
+                try:
+                    buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
+                finally:
+                    _is_in_request.reset(token)
         if buffer is None:
             raise MissingChunkError
         self._was_there = True
