@@ -160,9 +160,8 @@ def test_a_store_of_virtualizarr_is_named_by_its_class(tmp_path):
     assert re.fullmatch(r"ManifestStore\(0x[0-9a-f]+\)/v", explain(array, 7).array)
     with (tmp_path / "a.nc").open("r+b") as file:
         file.truncate(1000)
-    message = r"^bytes 7200 to 7208 of ManifestStore\(0x[0-9a-f]+\)/v/c/0 are 8 bytes, found 0: "
-    with (
-        zarr.config.set({"zarr_bytes.gap.remote": 0}),
-        pytest.raises(ChunkSizeError, match=message),
-    ):
+    # Of a VirtualiZarr for Python 3.11, each chunk by itself.
+    name = r"ManifestStore\(0x[0-9a-f]+\)/v/c/0"
+    message = rf"^({name} is a part of .*a.nc, 8000 bytes from byte 80 on|bytes .* of {name})"
+    with pytest.raises(ChunkSizeError, match=f"{message}.* found (0|920): "):
         array[900]
