@@ -39,7 +39,7 @@ from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.read import Reader, read_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from zarr.abc.buffer import BufferPrototype
 
@@ -216,16 +216,6 @@ def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> Piece
     return PiecesOfChunks(*[along[order].tolist() for along in ascending])
 
 
-def iter_fetches_and_offsets(
-    planned: Iterable[tuple[ReferencedChunk, Plan]],
-) -> Iterator[tuple[Fetch, int]]:
-    """The fetches of planned chunks, with the offset of the chunk in its file."""
-    for chunk, plan in planned:
-        for fetch in plan.fetches(SINGLE_CHUNK_INDEX, plan.max_request_nbytes):
-            if isinstance(fetch, Fetch):  # a chunk is never absent
-                yield fetch, chunk.part.offset
-
-
 class _Arriving:
     """The bytes of a fetch, which come in pieces, and are placed once all are there."""
 
@@ -251,14 +241,52 @@ class _Arriving:
             self.content = None
 
 
-def iter_small_plans(
-    chunks: Iterable[ReferencedChunk], reader: Reader, cost: RequestCost
-) -> Iterator[tuple[ReferencedChunk, Plan]]:
-    """The chunks of which a small part is fetched, with their plans; others go by themselves."""
+class PlannedFetch(NamedTuple):
+    """A fetch of a chunk that is a part of a file."""
+
+    chunk: ReferencedChunk
+    plan: Plan
+    fetch: Fetch
+
+
+class JoinedRead(NamedTuple):
+    """The requests for several chunks of one file."""
+
+    fetches: list[PlannedFetch]  # at least one of each chunk
+    pieces: PiecesOfChunks  # whose owners are numbers of `fetches`
+    requests: list[JoinedRequest]
+    min_large_nbytes: int  # the size from which on a request is large
+
+    @property
+    def chunk_numbers(self) -> set[int]:
+        """Numbers of the chunks, as of `ReferencedChunk`."""
+        return {one.chunk.number for one in self.fetches}
+
+
+def joined_read_or_none(
+    chunks: Sequence[ReferencedChunk], reader: Reader, cost: RequestCost
+) -> JoinedRead | None:
+    """The requests for those of the chunks of which a small part is fetched.
+
+    Others go by themselves. None if there are fewer than two, so that nothing can be joined.
+    """
+    min_large_nbytes = chunks[0].projection.layout.limits.min_piece_nbytes
+    fetches: list[PlannedFetch] = []
     for chunk in chunks:
         plan = reader.plan_of(chunk.projection, cost)
-        if plan.nbytes < chunk.projection.layout.limits.min_piece_nbytes:
-            yield chunk, plan
+        if plan.nbytes < min_large_nbytes:
+            fetches += [
+                PlannedFetch(chunk, plan, fetch)
+                for fetch in plan.fetches(SINGLE_CHUNK_INDEX, plan.max_request_nbytes)
+                if isinstance(fetch, Fetch)  # a chunk is never absent
+            ]
+    if len({one.chunk.number for one in fetches}) < 2:
+        return None
+    pieces = pieces_of_fetches((one.fetch, one.chunk.part.offset) for one in fetches)
+    requests = joined_requests(
+        pieces.starts, pieces.stops, cost, max_concurrent_requests(), min_large_nbytes
+    )
+    return JoinedRead(fetches, pieces, requests, min_large_nbytes)
 
 
 async def _range_of_file(file: ReferencedFile, start: int, stop: int) -> Bytes:
@@ -277,29 +305,25 @@ async def _range_of_file(file: ReferencedFile, start: int, stop: int) -> Bytes:
 
 async def _read_remote_parts(
     chunks: Sequence[ReferencedChunk], store: object, reader: Reader, cost: RequestCost
-) -> list[int]:
+) -> set[int]:
     """Read chunks of one file by joined requests; the numbers of those that have been read.
 
     None have, if any request fails.
     """
     file: ReferencedFile = chunks[0].part.file
-    min_large_nbytes = chunks[0].projection.layout.limits.min_piece_nbytes
-    planned = list(iter_small_plans(chunks, reader, cost))
-    if len(planned) < 2:  # there is nothing to be joined
-        return []
-    arriving: list[_Arriving] = []
-    offsets: list[int] = []
-    for chunk, plan in planned:
-        place = reader.element_placer_of(chunk.projection, plan)
-        for fetch, offset in iter_fetches_and_offsets([(chunk, plan)]):
-            arriving.append(_Arriving(fetch, place))
-            offsets.append(offset)
-    pieces = pieces_of_fetches(zip([one.fetch for one in arriving], offsets, strict=True))
+    joined = joined_read_or_none(chunks, reader, cost)
+    if joined is None:
+        return set()
+    pieces = joined.pieces
+    arriving = [
+        _Arriving(fetch, reader.element_placer_of(chunk.projection, plan))
+        for chunk, plan, fetch in joined.fetches
+    ]
     slots = slots_unless_within_request()
 
     async def fetch_and_place(request: JoinedRequest) -> None:
         nbytes = request.stop - request.start
-        is_small = nbytes < min_large_nbytes
+        is_small = nbytes < joined.min_large_nbytes
         async with slots.for_request.take(is_small=is_small) if slots else nullcontext():
             content = await _range_of_file(file, request.start, request.stop)
         counters.count(store, requests=1, ranges=1, bytes_fetched=nbytes)
@@ -308,14 +332,12 @@ async def _read_remote_parts(
             stop = pieces.stops[number] - request.start
             arriving[pieces.owners[number]].add(pieces.positions[number], content[start:stop])
 
-    requests = joined_requests(
-        pieces.starts, pieces.stops, cost, max_concurrent_requests(), min_large_nbytes
-    )
     try:
-        await map_concurrently(fetch_and_place, requests, max_small_requests())
+        await map_concurrently(fetch_and_place, joined.requests, max_small_requests())
     except _NotAsRequestedError:
-        return []
+        return set()
     if any(one.missing_nbytes for one in arriving):  # never, if all pieces are in requests
-        return []
-    counters.count(store, chunks=len(planned))
-    return [chunk.number for chunk, _ in planned]
+        return set()
+    numbers = joined.chunk_numbers
+    counters.count(store, chunks=len(numbers))
+    return numbers

@@ -45,7 +45,6 @@ from zarr_bytes.commands.result import (
 from zarr_bytes.commands.status import source_of_setting
 from zarr_bytes.commands.stores import not_an_array_error_listing_arrays
 from zarr_bytes.errors import StoreError
-from zarr_bytes.indexing.joined import joined_requests
 from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides, is_basic_selection
 from zarr_bytes.io.counters import Counts
@@ -79,10 +78,8 @@ from zarr_bytes.read import (
 from zarr_bytes.read_references import (
     MAX_JOINED_CHUNKS,
     ReferencedChunk,
-    iter_fetches_and_offsets,
-    iter_small_plans,
+    joined_read_or_none,
     offset_in_file,
-    pieces_of_fetches,
 )
 from zarr_bytes.settings import (
     CLASSES,
@@ -761,7 +758,10 @@ class _ForecastSum:
             )
         else:
             self._add_read_and_set_reason(
-                totals, layout, store_path, chunk_selection, out_selection
+                totals,
+                ChunkProjection(
+                    store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
+                ),
             )
         return totals
 
@@ -777,49 +777,28 @@ class _ForecastSum:
             totals.chunks_assumed += 1
             self.reason = self._why_zarr
 
-    def _add_read_and_set_reason(
-        self,
-        totals: _Totals,
-        layout: ObjectLayout,
-        store_path: StorePath,
-        chunk_selection: Any,
-        out_selection: Any,
-    ) -> None:
+    def _add_read_and_set_reason(self, totals: _Totals, projection: ChunkProjection) -> None:
         """Read a chunk by a transport that counts, or keep it for `add_joined_parts_of_files`."""
-        driver = self._driver
         part: FilePart | None = None
-        if self._references is not None and layout.stored_nbytes is not None:
-            part = self._references.part_if_known(store_path.path)
+        if self._references is not None and projection.layout.stored_nbytes is not None:
+            part = self._references.part_if_known(projection.store_path.path)
         if part is not None and part.file.local_path:
-            self._add_local_part(totals, layout, store_path, chunk_selection, out_selection, part)
-            return
-        if part is not None and driver.request_cost_if_partial_reads() is not None:
-            projection = ChunkProjection(
-                store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
-            )
+            self._add_local_part(totals, projection, part)
+        elif part is not None and self._driver.request_cost_if_partial_reads() is not None:
             chunk = ReferencedChunk(self.totals.chunks, projection, part)
             self._parts_of_files.setdefault(part.file.name, []).append(chunk)
-            return
-        self._add_read_by_store_or_file(totals, layout, store_path, chunk_selection, out_selection)
+        else:
+            self._add_read_by_store_or_file(totals, projection)
 
-    def _add_local_part(
-        self,
-        totals: _Totals,
-        layout: ObjectLayout,
-        store_path: StorePath,
-        chunk_selection: Any,
-        out_selection: Any,
-        part: FilePart,
-    ) -> None:
+    def _add_local_part(self, totals: _Totals, projection: ChunkProjection, part: FilePart) -> None:
         """Read a chunk that is a part of a local file by a transport that counts."""
         reader = cast("Reader", self._reader)  # as with all references
         totals.opens = int(part.file.name not in self._opened_files)
         self._opened_files.add(part.file.name)
         facts = StoreFacts(is_folder=True, may_divide_whole_chunks=False, objects_at_once=1)
         cost = request_cost_if_partial_reads("local")
-        transport = ForecastTransport(layout, SINGLE_CHUNK_INDEX, cost, facts, index_is_kept=False)
-        projection = ChunkProjection(
-            store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
+        transport = ForecastTransport(
+            projection.layout, SINGLE_CHUNK_INDEX, cost, facts, index_is_kept=False
         )
         run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
         totals.add(transport.counts)
@@ -835,41 +814,23 @@ class _ForecastSum:
 
     def _add_parts_of_one_file(self, chunks: list[ReferencedChunk], cost: RequestCost) -> None:
         """Add the requests for some chunks of one file: joined, or each by itself."""
-        planned = list(iter_small_plans(chunks, cast("Reader", self._reader), cost))
-        joined: set[int] = set()
-        if len(planned) > 1:
-            joined = {chunk.number for chunk, _ in planned}
-            pieces = pieces_of_fetches(iter_fetches_and_offsets(planned))
-            limits = chunks[0].projection.layout.limits
-            requests = joined_requests(
-                pieces.starts,
-                pieces.stops,
-                cost,
-                max_concurrent_requests(),
-                limits.min_piece_nbytes,
-            )
-            for request in requests:
+        joined = joined_read_or_none(chunks, cast("Reader", self._reader), cost)
+        by_themselves = chunks
+        if joined is not None:
+            for request in joined.requests:
                 nbytes = request.stop - request.start
                 self.totals.add(Counts(requests=1, ranges=1, bytes_fetched=nbytes))
-                self.totals.large_requests += nbytes >= limits.min_piece_nbytes
-        for chunk in chunks:
-            if chunk.number not in joined:
-                totals = _Totals()
-                store_path, layout, chunk_selection, out_selection, _ = chunk.projection
-                self._add_read_by_store_or_file(
-                    totals, layout, store_path, chunk_selection, out_selection
-                )
-                self.totals.add_totals(totals)
+                self.totals.large_requests += nbytes >= joined.min_large_nbytes
+            numbers = joined.chunk_numbers
+            by_themselves = [chunk for chunk in chunks if chunk.number not in numbers]
+        for chunk in by_themselves:
+            totals = _Totals()
+            self._add_read_by_store_or_file(totals, chunk.projection)
+            self.totals.add_totals(totals)
 
-    def _add_read_by_store_or_file(
-        self,
-        totals: _Totals,
-        layout: ObjectLayout,
-        store_path: StorePath,
-        chunk_selection: Any,
-        out_selection: Any,
-    ) -> None:
+    def _add_read_by_store_or_file(self, totals: _Totals, projection: ChunkProjection) -> None:
         """Read a chunk by a transport that counts."""
+        store_path, layout, chunk_selection, *_ = projection
         driver = self._driver
         totals.opens = int(self._uses_files)
         state = self._look_up_or_assume_index(layout, store_path, to_write=False)
@@ -883,9 +844,6 @@ class _ForecastSum:
             self.reason = _Reason(whole_reason.text, whole_reason.remedy)
         goes_first = not layout.index_nbytes and not driver.is_known_to_answer_ranges()
         totals.first_requests += goes_first
-        projection = ChunkProjection(
-            store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
-        )
         reader = self._reader
         index_cache = None if self._own_pipeline is None else self._own_pipeline.index_cache
         chunk_count = self._chunk_count
