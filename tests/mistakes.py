@@ -615,7 +615,7 @@ MISTAKES = [
     ),
     Mistake(
         "layout/objects.py",
-        "ObjectLayout.is_inner_chunk_empty",
+        "ObjectLayout.inner_chunk_has_only_fill_values",
         "if not self.are_fill_values(new):",
         "if False:",
         "test_elementwise_codecs.py::TestEmptyChunks::test_a_value_that_is_stored_as_the_fill_value_does_not_vanish",
@@ -753,7 +753,7 @@ MISTAKES = [
     ),
     Mistake(
         "layout/elements.py",
-        "consists_of",
+        "consists_of_repeated",
         'encoded[: len(element)].tobytes() not in (element, b"")',
         "any(encoded[: len(element)] & 0x7F)",
         "test_partial_write.py::TestNewAndEmptyChunks::test_numbers_equal_to_the_fill_value_with_other_bits_are_stored",

@@ -16,7 +16,7 @@ from stored_arrays import most_memory
 
 from zarr_bytes import BoolValueError, ChunkSizeError
 from zarr_bytes.layout.elements import (
-    consists_of,
+    consists_of_repeated,
     decode_elements,
     element_layout_of,
     encode_elements,
@@ -241,7 +241,7 @@ def test_bytes_consist_of_an_element_if_they_are_that_element_repeated(
     if changed is not None and changed < encoded.size:
         encoded[changed] ^= 1
     expected = encoded.tobytes() == element * count
-    assert consists_of(encoded, element, compared_nbytes) is expected
+    assert consists_of_repeated(encoded, element, compared_nbytes) is expected
 
 
 class TestDevices:

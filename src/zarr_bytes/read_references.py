@@ -33,7 +33,7 @@ from zarr_bytes.io.tasks import (
     map_concurrently,
     map_in_threads,
     max_concurrent_requests,
-    max_small_requests,
+    max_concurrent_small_requests,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.read import Reader, read_batch
@@ -81,7 +81,7 @@ def referenced_chunks_by_file(
     by_file: dict[str, list[ReferencedChunk]] = {}
     for number, projection in enumerate(batch):
         expected = projection.layout.stored_nbytes
-        part = references.part_if_known(projection.store_path.path)
+        part = references.part_unless_store_must_be_asked(projection.store_path.path)
         if part is None or expected is None:
             continue
         if part.nbytes != expected:
@@ -138,7 +138,7 @@ async def _read_parts_of_files(
     numbers: set[int] = set()
     if local:
         work = partial(map, partial(_read_local_parts, reader, driver.store))
-        threads = min(max_small_requests(), len(local))
+        threads = min(max_concurrent_small_requests(), len(local))
         numbers.update(chain.from_iterable(await map_in_threads(work, local, threads)))
     cost = driver.request_cost_or_none_if_read_whole(batch[0].store_path.path)
     if cost is None:
@@ -183,7 +183,7 @@ def _read_local_parts(
     return numbers
 
 
-class PiecesOfChunks(NamedTuple):
+class PiecesOfFetches(NamedTuple):
     """The ranges of several chunks in one file, ascending."""
 
     starts: list[int]
@@ -192,7 +192,7 @@ class PiecesOfChunks(NamedTuple):
     positions: list[int]  # in the bytes of that fetch
 
 
-def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> PiecesOfChunks:
+def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> PiecesOfFetches:
     """The pieces of fetches of chunks, which begin at these offsets in a file."""
     starts: list[Offsets] = []
     sizes: list[Offsets] = []
@@ -213,7 +213,7 @@ def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> Piece
     positions -= positions[first_pieces][owners]
     order = np.argsort(all_starts, kind="stable")
     ascending = (all_starts, all_starts + all_sizes, owners, positions)
-    return PiecesOfChunks(*[along[order].tolist() for along in ascending])
+    return PiecesOfFetches(*[along[order].tolist() for along in ascending])
 
 
 class _Arriving:
@@ -253,7 +253,7 @@ class JoinedRead(NamedTuple):
     """The requests for several chunks of one file."""
 
     fetches: list[PlannedFetch]  # at least one of each chunk
-    pieces: PiecesOfChunks  # whose owners are numbers of `fetches`
+    pieces: PiecesOfFetches  # whose owners are numbers of `fetches`
     requests: list[JoinedRequest]
     min_large_nbytes: int  # the size from which on a request is large
 
@@ -333,7 +333,7 @@ async def _read_remote_parts(
             arriving[pieces.owners[number]].add(pieces.positions[number], content[start:stop])
 
     try:
-        await map_concurrently(fetch_and_place, joined.requests, max_small_requests())
+        await map_concurrently(fetch_and_place, joined.requests, max_concurrent_small_requests())
     except _NotAsRequestedError:
         return set()
     if any(one.missing_nbytes for one in arriving):  # never, if all pieces are in requests

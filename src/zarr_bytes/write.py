@@ -914,7 +914,9 @@ class ChunkUpdate:
             planner.slab_of_all_ranges.put_into_bytes(
                 raw_elements, merged[inner_selection.offset_in_inner_chunk :]
             )
-        if skips_empty_chunks and layout.is_inner_chunk_empty(new, merged, was_absent=was_absent):
+        if skips_empty_chunks and layout.inner_chunk_has_only_fill_values(
+            new, merged, was_absent=was_absent
+        ):
             return None
         return (merged,)
 

@@ -60,8 +60,8 @@ from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
     count_objects_in_same_round,
     max_concurrent_requests,
+    max_concurrent_small_requests,
     max_objects_at_once,
-    max_small_requests,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import ForecastTransport, StoreFacts
@@ -781,7 +781,7 @@ class _ForecastSum:
         """Read a chunk by a transport that counts, or keep it for `add_joined_parts_of_files`."""
         part: FilePart | None = None
         if self._references is not None and projection.layout.stored_nbytes is not None:
-            part = self._references.part_if_known(projection.store_path.path)
+            part = self._references.part_unless_store_must_be_asked(projection.store_path.path)
         if part is not None and part.file.local_path:
             self._add_local_part(totals, projection, part)
         elif part is not None and self._driver.request_cost_if_partial_reads() is not None:
@@ -1108,7 +1108,7 @@ def _rounds(requests: int, large_requests: int) -> int:
     """Number of requests that follow one another, if all others are under way with them."""
     # Both rounded up.
     rounds_of_large = -(-large_requests // max_concurrent_requests())
-    return max(rounds_of_large, -(-requests // max_small_requests()))
+    return max(rounds_of_large, -(-requests // max_concurrent_small_requests()))
 
 
 def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | None:

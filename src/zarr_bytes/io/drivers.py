@@ -31,7 +31,7 @@ from zarr_bytes.io.references import (
     ManifestReferences,
     is_exactly,
     is_local_file_system,
-    is_local_store_of_fixed_root,
+    is_obstore_local_store_without_links,
     references_of_fsspec_if_any,
 )
 from zarr_bytes.io.store_names import store_name
@@ -275,7 +275,7 @@ class ObjectStoreDriver(Driver):
         self._is_in_memory = is_exactly(of_obstore, "obstore.store", "MemoryStore")
         if is_exactly(of_obstore, "obstore.store", "LocalStore"):
             self.cost_kind = "local store"
-            if is_local_store_of_fixed_root(of_obstore) and PLAIN_KEY.fullmatch(key):
+            if is_obstore_local_store_without_links(of_obstore) and PLAIN_KEY.fullmatch(key):
                 self.cost_kind = "local"
                 self.files_root = str(of_obstore.prefix)
 

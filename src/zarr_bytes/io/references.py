@@ -48,7 +48,7 @@ class FilePart(NamedTuple):
 class References(Protocol):
     """Where the objects of a store are. For one read; any thread may use it, one at a time."""
 
-    def part_if_known(self, key: str) -> FilePart | None:
+    def part_unless_store_must_be_asked(self, key: str) -> FilePart | None:
         """The part of a file that an object is; None if the store must be asked for it."""
 
 
@@ -65,14 +65,17 @@ def is_local_file_system(file_system: object) -> bool:
     return is_exactly(file_system, "fsspec.implementations.local", "LocalFileSystem")
 
 
-def is_local_store_of_fixed_root(of_obstore: Any) -> bool:
+def is_obstore_local_store_without_links(obstore_store: Any) -> bool:
     """Whether a store is obstore's own one of local files, in a folder where no link leads.
 
     obstore keeps the folder that it has found when the store was made.
     """
-    if not is_exactly(of_obstore, "obstore.store", "LocalStore"):
+    if not is_exactly(obstore_store, "obstore.store", "LocalStore"):
         return False
-    return of_obstore.prefix is not None and Path(of_obstore.prefix).resolve() == of_obstore.prefix
+    return (
+        obstore_store.prefix is not None
+        and Path(obstore_store.prefix).resolve() == obstore_store.prefix
+    )
 
 
 def references_of_fsspec_if_any(store: FsspecStore) -> References | None:
@@ -91,7 +94,7 @@ class _FsspecReferences:
         self._prefix = f"{root}/" if root else ""
         self._files: dict[str, ReferencedFile] = {}
 
-    def part_if_known(self, key: str) -> FilePart | None:
+    def part_unless_store_must_be_asked(self, key: str) -> FilePart | None:
         path = self._file_system._strip_protocol(self._prefix + key)
         try:
             reference = self._file_system.references[path]
@@ -124,7 +127,7 @@ class ManifestReferences:
         self._store = store
         self._files: dict[str, ReferencedFile] = {}
 
-    def part_if_known(self, key: str) -> FilePart | None:
+    def part_unless_store_must_be_asked(self, key: str) -> FilePart | None:
         """As of `References`."""
         # Private, up to VirtualiZarr 2.8: as its `get` does it.
         module = sys.modules["virtualizarr.manifests.store"]
@@ -153,7 +156,7 @@ class ManifestReferences:
         if is_exactly(store, "obstore.store", "LocalStore") and PLAIN_KEY.fullmatch(key):
             if not root:
                 local_path = f"/{key}"
-            elif is_local_store_of_fixed_root(store):
+            elif is_obstore_local_store_without_links(store):
                 local_path = f"{root}/{key}"
         return ReferencedFile(path, local_path, partial(_get_range_of_obstore, store, key))
 

@@ -39,7 +39,7 @@ from zarr_bytes.io.tasks import (
     StopRequestsError,
     map_concurrently,
     max_concurrent_requests,
-    max_small_requests,
+    max_concurrent_small_requests,
     slots_of_running_loop,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
@@ -207,7 +207,7 @@ class StoreTransport:
         """
         # One in memory, and once all of the chunk has come.
         needs_requests = self._takes_slots and self._whole_object is None
-        max_requests = max_small_requests() if needs_requests else 1
+        max_requests = max_concurrent_small_requests() if needs_requests else 1
         slots = self._slots
         min_piece_nbytes = self._layout.limits.min_piece_nbytes
 

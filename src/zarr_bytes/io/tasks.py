@@ -114,7 +114,7 @@ _NO_LIMIT: Final = 2**31  # requests
 _DEFAULT_OF_ZARR: Final = 10  # requests
 
 
-def max_small_requests() -> int:
+def max_concurrent_small_requests() -> int:
     """Most requests that are under way at once, if they are small; large ones are among them.
 
     Small are those of fewer bytes than `Limits.min_piece_nbytes`: they wait for their answer longer
@@ -147,14 +147,16 @@ def max_concurrent_requests() -> int:
     )
 
 
-def max_objects_at_once(selected_nbytes: int, object_count: int, min_large_nbytes: int) -> int:
+def max_objects_at_once(
+    total_selected_nbytes: int, object_count: int, min_large_nbytes: int
+) -> int:
     """Most objects of a read that are under way at once, by the bytes that are selected of them.
 
     Requests of `min_large_nbytes` bytes are large. Those that turn out larger than the selection
     wait for one of the fewer slots for large ones.
     """
-    is_small = selected_nbytes < min_large_nbytes * object_count
-    return max_small_requests() if is_small else max_concurrent_requests()
+    is_small = total_selected_nbytes < min_large_nbytes * object_count
+    return max_concurrent_small_requests() if is_small else max_concurrent_requests()
 
 
 def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
@@ -171,7 +173,7 @@ class SlotLimits(NamedTuple):
     """Most requests at once, when the slots of a loop were made."""
 
     large: int  # `max_concurrent_requests`
-    small: int  # `max_small_requests`
+    small: int  # `max_concurrent_small_requests`
 
 
 class _Slots:
@@ -210,7 +212,7 @@ def slots_of_running_loop() -> LoopSlots:
     New ones after a change of the limit: what is under way keeps the old ones until it ends.
     """
     loop = asyncio.get_running_loop()
-    limits = SlotLimits(max_concurrent_requests(), max_small_requests())
+    limits = SlotLimits(max_concurrent_requests(), max_concurrent_small_requests())
     slots = _slots_by_loop.get(loop)
     if slots is None or slots.limits != limits:
         for reference in _slots_by_loop.keyrefs():

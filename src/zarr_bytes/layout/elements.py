@@ -390,10 +390,10 @@ def offset_of_first_invalid_bool(encoded: Bytes, element_layout: ElementLayout) 
     return min(first_of_each, default=None)
 
 
-def consists_of(encoded: Bytes, element: bytes, compared_nbytes: int) -> bool:
+def consists_of_repeated(encoded: Bytes, element: bytes, step_nbytes: int) -> bool:
     """Whether all encoded elements have these bytes; True for none.
 
-    About `compared_nbytes` are compared at a time, so that most comparisons end early.
+    About `step_nbytes` are compared at a time, so that most comparisons end early.
     """
     # As numbers of eight bytes if possible, which NumPy compares in half the time of single bytes.
     if encoded.size % 8 == 0 and 8 % len(element) == 0:
@@ -403,7 +403,7 @@ def consists_of(encoded: Bytes, element: bytes, compared_nbytes: int) -> bool:
     unit_nbytes = gcd(len(element), 8)
     units = encoded.view(f"u{unit_nbytes}")
     size = len(element) // unit_nbytes
-    step = max(compared_nbytes // unit_nbytes, 1)
+    step = max(step_nbytes // unit_nbytes, 1)
     elements, next_elements = units[:-size], units[size:]
     return all(
         bool((elements[start : start + step] == next_elements[start : start + step]).all())

@@ -22,7 +22,7 @@ from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import (
     common_byte_order_or_none,
-    consists_of,
+    consists_of_repeated,
     decode_elements,
     element_layout_of,
     encode_elements,
@@ -340,14 +340,16 @@ class ObjectLayout:
         """
         compared_nbytes = self.limits.compared_nbytes
         if self._converter is None:
-            return consists_of(block.encoded, self.stored_fill_value, compared_nbytes)
+            return consists_of_repeated(block.encoded, self.stored_fill_value, compared_nbytes)
         fill_value = encode_elements(self._fill_array_before_chunks, None).tobytes()
         return all(
-            consists_of(encode_elements(one, None), fill_value, compared_nbytes)
+            consists_of_repeated(encode_elements(one, None), fill_value, compared_nbytes)
             for one in iter_blocks(block.elements, self.limits.block_nbytes)
         )
 
-    def is_inner_chunk_empty(self, new: EncodedBlock, merged: Bytes, *, was_absent: bool) -> bool:
+    def inner_chunk_has_only_fill_values(
+        self, new: EncodedBlock, merged: Bytes, *, was_absent: bool
+    ) -> bool:
         """Whether an inner chunk has only fill values after new elements are merged into it.
 
         As of `are_fill_values`.
