@@ -217,7 +217,8 @@ def test_a_remote_read_takes_hardly_longer_than_at_best(name):
     assert explained.requests == counted.requests == len(store.requests)
     assert explained.bytes_fetched == counted.bytes_fetched == store.sent
     assert store.sent <= sum(ranges) + sum(indexes)
-    assert store.most <= (SMALL_SLOTS if min(ranges) < PIECE else SLOTS)
+    most = SLOTS * max(1, len(indexes))  # zarr has so many for each shard
+    assert store.most <= (max(SMALL_SLOTS, most) if min(ranges) < PIECE else most)
     # The rounds are the requests that follow one another, where nothing else takes time; also
     # where the store is not known to answer ranges, and one of each chunk goes first.
     for known in array, zarr.open_array(Remote(store._store)):
@@ -275,6 +276,26 @@ def test_more_small_requests_than_large_ones_are_under_way(rows, most, setting):
     if setting is not None:
         most = setting if most == 32 else min(setting, most)
     assert array.store.most == most
+
+
+@pytest.mark.parametrize("limit", [10, 3])
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("columns", [4, PIECE], ids=["small", "large"])
+def test_zarr_limits_the_shards_at_once_and_the_requests_for_each(limit, shards, columns):
+    """Of inner chunks of one row, all of them; small requests are at least 32 by default."""
+    values = np.arange(shards * 40 * columns, dtype="f4").reshape(-1, columns)
+    array = remote(values, shards=(40, columns), chunks=(1, columns))
+    selection = np.s_[:, : columns // 2]  # so that each inner chunk is a range
+    with zarr.config.set({"async.concurrency": limit, "zarr_bytes.gap.remote": 0}):
+        explained = explain(array, selection)
+        found, seconds = timed(array, selection)
+    assert np.array_equal(found, values[selection])
+    most = limit * min(shards, limit)
+    if columns == 4 and limit == 10:
+        most = max(most, 32)
+    assert array.store.most == most
+    if columns == 4 and shards <= limit:  # others take the time of their bytes, too
+        assert explained.rounds == round(seconds / LATENCY)
 
 
 @pytest.mark.parametrize(

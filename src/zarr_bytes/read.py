@@ -46,6 +46,7 @@ from zarr_bytes.io.tasks import (
     max_codec_pipeline_workers,
     max_concurrent_requests,
     max_objects_at_once,
+    request_limits,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
@@ -180,6 +181,8 @@ def _store_transports(
     count = len(batch) if is_whole_batch else UNKNOWN_COUNT
     # Known when the read begins, and so for all of its chunks, whichever comes first.
     may_divide_whole_chunks = is_whole_batch and driver.may_divide_whole_chunks()
+    are_shards = bool(batch[0].layout.index_nbytes)
+    limits = request_limits(min(objects_at_once, len(batch)), are_shards=are_shards)
     # Before any index is fetched, which may take the place of another one in the cache.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
@@ -191,6 +194,7 @@ def _store_transports(
             index_cache=index_cache,
             kept_index=kept_index,
             objects_at_once=count_objects_in_same_round(i, count, objects_at_once),
+            limits=limits,
             may_divide_whole_chunks=may_divide_whole_chunks,
         )
         for i, (projection, kept_index) in enumerate(zip(batch, kept_indexes, strict=True))

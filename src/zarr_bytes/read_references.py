@@ -32,8 +32,8 @@ from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
     map_concurrently,
     map_in_threads,
-    max_concurrent_requests,
     max_concurrent_small_requests,
+    request_limits,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.read import Reader, read_batch
@@ -284,7 +284,7 @@ def joined_read_or_none(
         return None
     pieces = pieces_of_fetches((one.fetch, one.chunk.part.offset) for one in fetches)
     requests = joined_requests(
-        pieces.starts, pieces.stops, cost, max_concurrent_requests(), min_large_nbytes
+        pieces.starts, pieces.stops, cost, request_limits().large, min_large_nbytes
     )
     return JoinedRead(fetches, pieces, requests, min_large_nbytes)
 
@@ -319,7 +319,7 @@ async def _read_remote_parts(
         _Arriving(fetch, reader.element_placer_of(chunk.projection, plan))
         for chunk, plan, fetch in joined.fetches
     ]
-    slots = slots_unless_within_request()
+    slots = slots_unless_within_request(request_limits())
 
     async def fetch_and_place(request: JoinedRequest) -> None:
         nbytes = request.stop - request.start

@@ -58,10 +58,10 @@ from zarr_bytes.io.files import ChunkFile, open_descriptor_if_exists
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
+    ONE_AT_A_TIME,
     count_objects_in_same_round,
-    max_concurrent_requests,
-    max_concurrent_small_requests,
     max_objects_at_once,
+    request_limits,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import ForecastTransport, StoreFacts
@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.result import Cell, OutputPart
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.references import FilePart
+    from zarr_bytes.io.tasks import RequestLimits
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
     from zarr_bytes.settings import RequestCost
@@ -302,7 +303,7 @@ class Explanation(Result):
             text = f"{share} of the bytes of the {chunks} are read"
         if fetched is not None and self.is_partial:
             unselected = fetched - self.bytes_selected
-            if 2 * unselected < fetched:
+            if unselected <= 0:  # some may be selected twice
                 return text
             kind = "gaps between the selected elements"
             if self.kind == "shard":
@@ -696,6 +697,9 @@ class _ForecastSum:
         self._objects_at_once = max_objects_at_once(
             prod(out_shape) * array.dtype.itemsize, chunk_count, limits.min_piece_nbytes
         )
+        self._limits = request_limits(
+            max(1, min(self._objects_at_once, chunk_count)), are_shards=is_sharded
+        )
         self._chunks_before_last_round = chunk_count - chunk_count % self._objects_at_once
         self._last_chunk: _LastChunk | None = None
 
@@ -795,7 +799,9 @@ class _ForecastSum:
         reader = cast("Reader", self._reader)  # as with all references
         totals.opens = int(part.file.name not in self._opened_files)
         self._opened_files.add(part.file.name)
-        facts = StoreFacts(is_folder=True, may_divide_whole_chunks=False, objects_at_once=1)
+        facts = StoreFacts(
+            is_folder=True, may_divide_whole_chunks=False, objects_at_once=1, limits=ONE_AT_A_TIME
+        )
         cost = request_cost_if_partial_reads("local")
         transport = ForecastTransport(
             projection.layout, SINGLE_CHUNK_INDEX, cost, facts, index_is_kept=False
@@ -858,6 +864,7 @@ class _ForecastSum:
             objects_at_once=count_objects_in_same_round(
                 self.totals.chunks, chunk_count, self._objects_at_once
             ),
+            limits=self._limits,
         )
         transport = ForecastTransport(
             layout,
@@ -927,9 +934,9 @@ class _ForecastSum:
         totals = self.totals
         first = min(totals.first_requests, totals.requests)
         first_large = min(totals.first_large_requests, first)
-        rounds_of_first = _rounds(first, first_large)
+        rounds_of_first = _rounds(first, first_large, self._limits)
         return rounds_of_first + _rounds(
-            totals.requests - first, max(totals.large_requests - first_large, 0)
+            totals.requests - first, max(totals.large_requests - first_large, 0), self._limits
         )
 
     @property
@@ -1104,11 +1111,10 @@ def _why_written_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | 
     )
 
 
-def _rounds(requests: int, large_requests: int) -> int:
+def _rounds(requests: int, large_requests: int, limits: RequestLimits) -> int:
     """Number of requests that follow one another, if all others are under way with them."""
     # Both rounded up.
-    rounds_of_large = -(-large_requests // max_concurrent_requests())
-    return max(rounds_of_large, -(-requests // max_concurrent_small_requests()))
+    return max(-(-large_requests // limits.large), -(-requests // limits.small))
 
 
 def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | None:

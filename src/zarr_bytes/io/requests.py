@@ -36,10 +36,9 @@ from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import known_stores, means_ranges_unsupported
 from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.io.tasks import (
+    ONE_AT_A_TIME,
     StopRequestsError,
     map_concurrently,
-    max_concurrent_requests,
-    max_concurrent_small_requests,
     slots_of_running_loop,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan, SizedFetch
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.index_cache import IndexCache
-    from zarr_bytes.io.tasks import LoopSlots
+    from zarr_bytes.io.tasks import LoopSlots, RequestLimits
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
@@ -110,6 +109,8 @@ class StoreTransport:
         The index of the shard out of this cache; None if it must be fetched.
     objects_at_once
         Number of objects that are read at the same time, and share the request slots.
+    limits
+        Most requests at once, of all these objects.
     may_divide_whole_chunks
         Whether a chunk of which all bytes are needed may come in several requests, as from a store
         that is known to answer ranges.
@@ -127,6 +128,7 @@ class StoreTransport:
         index_cache: IndexCache | None = None,
         kept_index: Bytes | None = None,
         objects_at_once: int = 1,
+        limits: RequestLimits = ONE_AT_A_TIME,
         may_divide_whole_chunks: bool = False,
         is_sync: bool = False,
     ) -> None:
@@ -144,7 +146,8 @@ class StoreTransport:
         self._is_sync = is_sync
         self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
         self._takes_slots = not (driver.is_memory or is_sync)
-        self._slots = slots_unless_within_request() if self._takes_slots else None
+        self._limits = limits if self._takes_slots else ONE_AT_A_TIME
+        self._slots = slots_unless_within_request(limits) if self._takes_slots else None
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # once it has come
         self._was_there = False  # whether an object was there for any request
@@ -206,8 +209,7 @@ class StoreTransport:
         errors of the store as they are.
         """
         # One in memory, and once all of the chunk has come.
-        needs_requests = self._takes_slots and self._whole_object is None
-        max_requests = max_concurrent_small_requests() if needs_requests else 1
+        limits = self._limits if self._whole_object is None else ONE_AT_A_TIME
         slots = self._slots
         min_piece_nbytes = self._layout.limits.min_piece_nbytes
 
@@ -216,16 +218,16 @@ class StoreTransport:
             # The bytes of no more fetches are in memory than there are slots.
             is_small = fetch.ranges.nbytes < min_piece_nbytes
             async with slots.for_fetched_bytes.take(is_small=is_small) if slots else _NO_SLOT:
-                place(fetch, await self._fetch_ranges(plan, sized_fetch, max_requests))
+                place(fetch, await self._fetch_ranges(plan, sized_fetch, limits.small))
 
         sized_fetches = with_request_sizes(
             fetches,
             plan.max_request_nbytes,
-            max_concurrent_requests() if needs_requests else 1,
+            limits.large,
             self._objects_at_once,
             min_piece_nbytes,
         )
-        await map_concurrently(fetch_and_place, sized_fetches, max_requests)
+        await map_concurrently(fetch_and_place, sized_fetches, limits.small)
 
     def check_nothing_has_come(self) -> None:
         """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
@@ -530,12 +532,12 @@ class StoreTransport:
             )
 
 
-def slots_unless_within_request() -> LoopSlots | None:
-    """The slots of the running event loop; None in a task that has one.
+def slots_unless_within_request(limits: RequestLimits) -> LoopSlots | None:
+    """The slots of the running event loop for `limits`; None in a task that has one.
 
     A store may read another array for its answer, and would wait for the slot that it has.
     """
-    return None if _is_in_request.get() else slots_of_running_loop()
+    return None if _is_in_request.get() else slots_of_running_loop(limits)
 
 
 def count_request(

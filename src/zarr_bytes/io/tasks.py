@@ -169,17 +169,34 @@ def count_objects_in_same_round(object_number: int, object_count: int, slots: in
     return slots if object_number < object_count - in_last_round else in_last_round
 
 
-class SlotLimits(NamedTuple):
-    """Most requests at once, when the slots of a loop were made."""
+class RequestLimits(NamedTuple):
+    """Most requests that are under way at once."""
 
-    large: int  # `max_concurrent_requests`
-    small: int  # `max_concurrent_small_requests`
+    large: int
+    small: int  # large ones are among them
+
+
+ONE_AT_A_TIME: Final = RequestLimits(1, 1)
+
+
+def request_limits(objects_at_once: int = 1, *, are_shards: bool = False) -> RequestLimits:
+    """Most requests at once of a read that has `objects_at_once` chunks or shards under way.
+
+    Of chunks, as many as of all reads together. zarr's ``async.concurrency`` is the number of
+    shards at once and the number of ranges of each of them, and so it is here.
+    """
+    large = max_concurrent_requests()
+    small = max_concurrent_small_requests()
+    if are_shards:
+        large = min(large * min(large, objects_at_once), _NO_LIMIT)
+        small = max(small, large)
+    return RequestLimits(large, small)
 
 
 class _Slots:
     """Places for small and large work on one event loop: large work takes one of either kind."""
 
-    def __init__(self, limits: SlotLimits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self._any = asyncio.Semaphore(limits.small)
         self._large = asyncio.Semaphore(limits.large)
 
@@ -197,31 +214,28 @@ class _Slots:
 class LoopSlots(NamedTuple):
     """The slots of one event loop."""
 
-    limits: SlotLimits
     for_request: _Slots  # while a store is asked
     for_fetched_bytes: _Slots  # while the bytes of a fetch are in memory
 
 
 # Those of the event loops of all threads, so that the chunks of all reads share zarr's limit.
-_slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSlots]()
+_slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RequestLimits, LoopSlots]]()
 
 
-def slots_of_running_loop() -> LoopSlots:
-    """The slots of the running event loop, by which all its reads share zarr's limit.
-
-    New ones after a change of the limit: what is under way keeps the old ones until it ends.
-    """
+def slots_of_running_loop(limits: RequestLimits) -> LoopSlots:
+    """The slots of the running event loop, which its reads with equal `limits` share."""
     loop = asyncio.get_running_loop()
-    limits = SlotLimits(max_concurrent_requests(), max_concurrent_small_requests())
-    slots = _slots_by_loop.get(loop)
-    if slots is None or slots.limits != limits:
+    slots_by_limits = _slots_by_loop.get(loop)
+    if slots_by_limits is None:
         for reference in _slots_by_loop.keyrefs():
             other = reference()
             if other is not None and other.is_closed():
                 # A semaphore that has waited keeps its loop, so that no other one deletes this.
                 _slots_by_loop.pop(other, None)
-        slots = LoopSlots(limits, _Slots(limits), _Slots(limits))
-        _slots_by_loop[loop] = slots
+        slots_by_limits = _slots_by_loop[loop] = {}
+    slots = slots_by_limits.get(limits)
+    if slots is None:
+        slots = slots_by_limits[limits] = LoopSlots(_Slots(limits), _Slots(limits))
     return slots
 
 

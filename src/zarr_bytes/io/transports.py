@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
-from zarr_bytes.io.tasks import max_concurrent_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from zarr_bytes.indexing.plan import Fetch, Plan
+    from zarr_bytes.io.tasks import RequestLimits
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.settings import RequestCost
@@ -65,6 +65,7 @@ class StoreFacts(NamedTuple):
     is_folder: bool  # whether files are read without the store
     may_divide_whole_chunks: bool  # as of `StoreTransport`
     objects_at_once: int  # that share the request slots
+    limits: RequestLimits  # of all of them
 
 
 class ForecastTransport:
@@ -171,7 +172,7 @@ class ForecastTransport:
             sized_fetches = with_request_sizes(
                 fetches,
                 plan.max_request_nbytes,
-                max_concurrent_requests(),
+                self._facts.limits.large,
                 self._facts.objects_at_once,
                 self._layout.limits.min_piece_nbytes,
             )
