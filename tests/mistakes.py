@@ -606,6 +606,22 @@ MISTAKES = [
         "Of a reference to half a chunk, the rest is read from what follows it.",
     ),
     Mistake(
+        "read_many.py",
+        "_SmallChunk.exists_or_none_if_unclear",
+        "len(self.missing) == len(self.requests)",
+        "True",
+        "test_get_many.py::TestAnswers::test_answers_that_never_come_are_asked_for_by_get",
+        "A chunk for which no answer has come is read as the fill value.",
+    ),
+    Mistake(
+        "io/tasks.py",
+        "request_limits",
+        "min(large, objects_at_once)",
+        "1",
+        "test_remote.py::test_zarr_limits_the_shards_at_once_and_the_requests_for_each",
+        "All shards of a read share the requests of one.",
+    ),
+    Mistake(
         "layout/objects.py",
         "ObjectLayout.are_fill_values",
         "if self._converter is None:",

@@ -17,6 +17,7 @@ WITHIN_FUNCTIONS = {
     # zarr imports the codecs and the pipeline in every process, also where nothing is read.
     ("zarr_bytes.codec", "zarr_bytes.read"),
     ("zarr_bytes.pipeline", "zarr_bytes.read"),
+    ("zarr_bytes.pipeline", "zarr_bytes.read_many"),
     ("zarr_bytes.pipeline", "zarr_bytes.read_references"),
     ("zarr_bytes.pipeline", "zarr_bytes.write"),
     ("zarr_bytes.codec", "zarr_bytes.indexing.plan_cache"),

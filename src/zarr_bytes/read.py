@@ -165,6 +165,29 @@ async def read_batch(
     return exists
 
 
+async def read_remaining_chunks(
+    exists: dict[int, ChunkExists],
+    batch: Sequence[ChunkProjection],
+    driver: Driver,
+    out: Array,
+    drop_axes: tuple[int, ...],
+    prototype: BufferPrototype,
+    plans: PlanCache,
+    index_cache: IndexCache,
+) -> list[ChunkExists]:
+    """Read those chunks of a batch whose numbers are not in `exists`, as `read_batch`.
+
+    The result is of all chunks of the batch.
+    """
+    remaining = [number for number in range(len(batch)) if number not in exists]
+    found: list[ChunkExists] = []
+    if remaining:
+        some = [batch[number] for number in remaining]
+        found = await read_batch(some, driver, out, drop_axes, prototype, plans, index_cache)
+    all_exist = exists | dict(zip(remaining, found, strict=True))
+    return [all_exist[number] for number in range(len(batch))]
+
+
 def _store_transports(
     batch: Sequence[ChunkProjection],
     driver: Driver,
@@ -420,10 +443,12 @@ class Reader:
             self._read_file(prepared, projection, file)
             yield True
 
-    def plan_of(self, projection: ChunkProjection, cost: RequestCost) -> Plan:
-        """The plan of a chunk of which ranges are requested."""
+    def plan_of(
+        self, projection: ChunkProjection, cost_or_none_if_read_whole: RequestCost | None
+    ) -> Plan:
+        """The plan of a chunk that is not in a file."""
         _, layout, chunk_selection, out_selection, _ = projection
-        return self._plan_of(layout, chunk_selection, out_selection, cost)
+        return self._plan_of(layout, chunk_selection, out_selection, cost_or_none_if_read_whole)
 
     def element_placer_of(
         self, projection: ChunkProjection, plan: Plan
@@ -670,6 +695,31 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
             view[out_selection] = layout.decode_without_bool_check(stored)
 
     return place
+
+
+class ArrivingFetch:
+    """The bytes of a fetch, which come in pieces and are placed once all are there."""
+
+    __slots__ = ("content", "fetch", "missing_nbytes", "place")
+
+    def __init__(self, fetch: Fetch, place: Callable[[Fetch, Bytes], None]) -> None:
+        self.fetch = fetch
+        self.place = place
+        self.missing_nbytes = fetch.ranges.nbytes
+        self.content: Bytes | None = None
+
+    def add(self, position: int, piece: Bytes) -> None:
+        """Take a piece; the memory of all is made for the first, and dropped after the last."""
+        if piece.size == self.fetch.ranges.nbytes:
+            self.content = piece
+        else:
+            if self.content is None:
+                self.content = np.empty(self.fetch.ranges.nbytes, np.uint8)
+            self.content[position : position + piece.size] = piece
+        self.missing_nbytes -= piece.size
+        if not self.missing_nbytes:
+            self.place(self.fetch, self.content)
+            self.content = None
 
 
 def _invalid_bool_error(

@@ -36,10 +36,10 @@ from zarr_bytes.io.tasks import (
     request_limits,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
-from zarr_bytes.read import Reader, read_batch
+from zarr_bytes.read import ArrivingFetch, Reader, read_remaining_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from zarr.abc.buffer import BufferPrototype
 
@@ -115,14 +115,10 @@ async def read_batch_of_references(
     """
     reader = Reader(out, drop_axes, driver, plans)
     numbers = await _read_parts_of_files(batch, driver, reader)
-    rest = {i: projection for i, projection in enumerate(batch) if i not in numbers}
-    found: list[ChunkExists] = []
-    if rest:
-        found = await read_batch(
-            list(rest.values()), driver, out, drop_axes, prototype, plans, index_cache
-        )
-    exists = dict(zip(rest, found, strict=True))
-    return [exists.get(i, True) for i in range(len(batch))]
+    exists = dict.fromkeys(numbers, True)
+    return await read_remaining_chunks(
+        exists, batch, driver, out, drop_axes, prototype, plans, index_cache
+    )
 
 
 async def _read_parts_of_files(
@@ -216,31 +212,6 @@ def pieces_of_fetches(fetches_and_offsets: Iterable[tuple[Fetch, int]]) -> Piece
     return PiecesOfFetches(*[along[order].tolist() for along in ascending])
 
 
-class _Arriving:
-    """The bytes of a fetch, which come in pieces, and are placed once all are there."""
-
-    __slots__ = ("content", "fetch", "missing_nbytes", "place")
-
-    def __init__(self, fetch: Fetch, place: Callable[[Fetch, Bytes], None]) -> None:
-        self.fetch = fetch
-        self.place = place
-        self.missing_nbytes = fetch.ranges.nbytes
-        self.content: Bytes | None = None
-
-    def add(self, position: int, piece: Bytes) -> None:
-        """Take a piece; the memory of all is made for the first, and dropped after the last."""
-        if piece.size == self.fetch.ranges.nbytes:
-            self.content = piece
-        else:
-            if self.content is None:
-                self.content = np.empty(self.fetch.ranges.nbytes, np.uint8)
-            self.content[position : position + piece.size] = piece
-        self.missing_nbytes -= piece.size
-        if not self.missing_nbytes:
-            self.place(self.fetch, self.content)
-            self.content = None
-
-
 class PlannedFetch(NamedTuple):
     """A fetch of a chunk that is a part of a file."""
 
@@ -316,7 +287,7 @@ async def _read_remote_parts(
         return set()
     pieces = joined.pieces
     arriving = [
-        _Arriving(fetch, reader.element_placer_of(chunk.projection, plan))
+        ArrivingFetch(fetch, reader.element_placer_of(chunk.projection, plan))
         for chunk, plan, fetch in joined.fetches
     ]
     slots = slots_unless_within_request(request_limits())

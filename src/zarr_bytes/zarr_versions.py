@@ -20,6 +20,7 @@ import numcodecs  # type: ignore[import-untyped]  # which zarr needs, and import
 import zarr
 from numcodecs.registry import codec_registry  # type: ignore[import-untyped]
 from zarr import codecs, dtype, errors, storage
+from zarr.abc import store as abc_store
 from zarr.buffer import cpu
 
 # Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
@@ -308,6 +309,15 @@ def zip_file_for_getinfo_or_none(store: ZipStore) -> ZipFile | None:
 # Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = _ZARR_VERSION >= (3, 4)
 """Whether zarr loads data types by their entry points, without an import of this package."""
+
+
+def overrides_get_many(store: Any) -> bool:
+    """Whether the class of a store has a `get_many` that is not the one of zarr's `Store`.
+
+    No `Store` has one up to 3.4.2: zarr-python's pull request 4112 gives one to all.
+    """
+    own = getattr(type(store), "get_many", None)
+    return own is not None and own is not getattr(abc_store.Store, "get_many", None)
 
 
 def wrapped_store(store: WrapperStore[Any]) -> Store:

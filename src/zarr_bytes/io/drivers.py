@@ -37,7 +37,12 @@ from zarr_bytes.io.references import (
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
-from zarr_bytes.zarr_versions import MEMORY_STORES, wrapped_store, zip_file_for_getinfo_or_none
+from zarr_bytes.zarr_versions import (
+    MEMORY_STORES,
+    overrides_get_many,
+    wrapped_store,
+    zip_file_for_getinfo_or_none,
+)
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -77,6 +82,11 @@ class Driver:
 
     def __init__(self, store: Any, key: str) -> None:  # noqa: ARG002 -- as of `driver_of`
         self.store = store
+
+    @property
+    def has_own_get_many(self) -> bool:
+        """Whether the store takes the requests for several keys at once, by its own `get_many`."""
+        return overrides_get_many(self.store)
 
     def request_cost_if_partial_reads(self) -> RequestCost | None:
         """Cost of a request by the settings of the moment; None if all objects are read whole."""
