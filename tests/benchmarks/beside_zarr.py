@@ -18,8 +18,9 @@ libraries in Rust take is not traced. A row takes more memory if its peak is mor
 that without the package, and at least 64 KiB more.
 
 `--only` is for the cases whose name has all of some texts. `--draw` takes a number of cases at
-random, evenly from stores, layouts and operations, and `--seed` repeats a draw. `--minutes` begins
-no other case after that time, so that the time of slower rows is added. All cases take hours.
+random, evenly from stores, layouts and operations; otherwise arrays are taken at random, each with
+all of its cases. `--seed` repeats the order. `--minutes` begins no other case after that time, so
+that the time of slower rows is added. All cases take more than an hour.
 `--quick` is a draw of 100 within 15 minutes, and the process ends after 20. Needs the extra
 `benchmark`; cases of the extra `stores` are left out where it is missing.
 """
@@ -41,6 +42,7 @@ from shutil import rmtree
 from statistics import geometric_mean, median
 from time import perf_counter, time
 from typing import NamedTuple
+from uuid import uuid4
 
 import operations
 from installed import environment, python_without
@@ -51,7 +53,7 @@ WITH, WITHOUT = "with", "without"
 ROUNDS, SECOND, EIGHTH = 9, 1, 7
 SLOWER = 1.05
 MORE_MEMORY, LEAST_MEMORY = 1.1, 2**16
-GROUP = 20  # cases of a pair of processes
+GROUP = 40  # cases of a pair of processes
 LONGEST = 120  # seconds in which a process must answer
 LATENCY, RATE = 0.01, 200e6
 MIB = 2**20
@@ -103,7 +105,8 @@ class Row(NamedTuple):
 class Process:
     """A process of `operations.py`."""
 
-    def __init__(self, python, *options):
+    def __init__(self, python, folder, *options):
+        self.folder, self.own, self.reads = folder, None, None
         command = [python, "-W", "ignore", *options, operations.__file__]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, env=environment(), **pipes)
@@ -119,12 +122,27 @@ class Process:
             raise RuntimeError(answer["error"])
         return answer["result"]
 
+    def own_path(self, case):
+        """Where the store of a case may have files: a new place, unless it is read as before."""
+        reads = None if case.operation in operations.CHANGES else (case.store, case.layout)
+        if reads is None or reads != self.reads:
+            self.remove_own()
+            self.own = self.folder / uuid4().hex
+        self.reads = reads
+        return self.own
+
+    def remove_own(self):
+        """Remove the files of the last store."""
+        if self.own is not None:
+            remove(self.own)
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.process.kill()
         self.process.communicate()
+        self.remove_own()
 
 
 class Bench:
@@ -139,7 +157,7 @@ class Bench:
         """A process with the package and one without, which are what they should be."""
         with ExitStack() as stack:
             both = {
-                name: stack.enter_context(Process(python, *options))
+                name: stack.enter_context(Process(python, self.folder, *options))
                 for name, python in self.pythons.items()
             }
             has_package = {name: process("has_package") for name, process in both.items()}
@@ -151,20 +169,18 @@ class Bench:
     def prepared(self, case, both):
         """The processes have done a case once. A RuntimeError if their results differ."""
         number = [*LAYOUTS].index(case.layout)
-        data, own = self.folder / f"{number}", {name: self.folder / name for name in both}
+        data = self.folder / f"{number}"
         if not data.exists():
             both[WITHOUT]("make", case.layout, str(data))
-        try:
-            digests = {
-                name: process("prepare", case, str(data), str(own[name]), f"{self.url}/{number}")
-                for name, process in both.items()
-            }
-            if digests[WITH] != digests[WITHOUT]:
-                raise RuntimeError("the results differ")
-            yield
-        finally:
-            for path in own.values():
-                remove(path)
+        digests = {
+            name: process(
+                "prepare", case, str(data), str(process.own_path(case)), f"{self.url}/{number}"
+            )
+            for name, process in both.items()
+        }
+        if digests[WITH] != digests[WITHOUT]:
+            raise RuntimeError("the results differ")
+        yield
 
     def seconds(self, case, both):
         """Seconds of a case in each round."""
@@ -203,7 +219,10 @@ def main():
     if options.minutes:
         faulthandler.dump_traceback_later(60 * (options.minutes + 5), exit=True)
     cases = [case for case in all_cases() if all(text in str(case) for text in options.only)]
-    cases = drawn(cases, options.draw or len(cases), options.seed)
+    if options.draw:
+        cases = drawn(cases, options.draw, options.seed)
+    else:
+        cases = array_by_array(cases, options.seed)
     print(f"{versions()}; seed {options.seed}, {len(cases)} cases")
     print("times with and without, ratio and its interval, memory with and without")
     end = perf_counter() + 60 * (options.minutes or 10**6)
@@ -240,6 +259,14 @@ def measured(bench, cases, end=float("inf")):
     if waiting:
         print(f"{len(waiting)} cases are left, for which there was no time")
     return rows, failed
+
+
+def array_by_array(cases, seed):
+    """All cases of one array in one store after another, in a random order of these."""
+    arrays = sorted({case[:2] for case in cases})
+    random.Random(seed).shuffle(arrays)
+    places = {array: place for place, array in enumerate(arrays)}
+    return sorted(cases, key=lambda case: places[case[:2]])
 
 
 def drawn(cases, count, seed):

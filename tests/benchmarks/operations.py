@@ -380,6 +380,7 @@ class Worker:
 
     def __init__(self):
         self.prepare_call = self.call = None
+        self.store_of_reads = None  # with the arguments that it was made of
 
     def has_package(self):
         """Whether zarr uses the pipeline of this package."""
@@ -390,12 +391,22 @@ class Worker:
         LAYOUTS[layout].create(path, ARRAY)[...] = LAYOUTS[layout].values(0)
 
     def prepare(self, keys, data, own, url):
-        """Make the store of a case, and do its operation once; a digest of what it has returned."""
+        """Make the store of a case, and do its operation once; a digest of what it has returned.
+
+        Cases that read and follow one another share a store.
+        """
         self.prepare_call = self.call = None
-        gc.collect()
         case = Case(*keys)
         layout, writes = LAYOUTS[case.layout], case.operation in CHANGES
-        store = STORES[case.store](Place(Path(data), Path(own), url, writes))
+        made_of = (case.store, data, own)
+        if writes or self.store_of_reads is None or self.store_of_reads[0] != made_of:
+            self.store_of_reads = None
+            gc.collect()
+            store = STORES[case.store](Place(Path(data), Path(own), url, writes))
+            if not writes:
+                self.store_of_reads = made_of, store
+        else:
+            store = self.store_of_reads[1]
         new = layout.values(1) if writes else None
 
         def prepare_call():
