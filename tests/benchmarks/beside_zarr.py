@@ -264,7 +264,7 @@ def measured(bench, cases, end=float("inf")):
 def array_by_array(cases, seed):
     """All cases of one array in one store after another, in a random order of these."""
     arrays = sorted({case[:2] for case in cases})
-    random.Random(seed).shuffle(arrays)
+    random.Random(seed).shuffle(arrays)  # noqa: S311
     places = {array: place for place, array in enumerate(arrays)}
     return sorted(cases, key=lambda case: places[case[:2]])
 
