@@ -35,10 +35,8 @@ LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s
 IS_TEST = re.compile(r"`?(?:Test\w+::)?test_\w+`?")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-FORGE = (
-    f"{PROJECT['tool']['hatch']['metadata']['hooks']['custom']['repository']}"
-    f"/blob/v{PROJECT['project']['version']}"
-)
+REPOSITORY = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+FORGE = f"{REPOSITORY}/blob/v{PROJECT['project']['version']}"
 
 CODE = re.compile(r"<pre\b.*?</pre>|(<code\b[^>]*>)(.*?)(</code>)", re.DOTALL)
 BREAK = re.compile(r"(?<=[\w)])(?:::|[_/]|\.(?!\d))(?=[\w(*])(?![^<]*>)")
@@ -48,6 +46,16 @@ HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 GUIDE = re.compile(r'id="__nav_2"(?! checked)')  # the first group of the navigation
 
 DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Link every page to the repository, whose address is in pyproject.toml alone.
+
+    By the theme's links in the footer: its ``repo_url`` would ask the forge for stars and forks.
+    """
+    link = {"icon": "fontawesome/brands/git-alt", "link": REPOSITORY, "name": "Repository"}
+    config.extra["social"] = [link]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
