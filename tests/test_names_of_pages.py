@@ -26,6 +26,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OF_OTHERS = {
     *("codec_pipeline.max_workers", "contents", "default_serializer_v3", "scale_offset"),
     *("FusedCodecPipeline", "monkeypatch", "transpose"),
+    *("SupportsSetRange", "Store.get_many", "get_many"),  # proposed
     *("BSCALE", "BZERO", "CompImageHDU", "FixedScaleOffset"),
     *("gate", "mypy", "night", "pypi", "quick", "release.yml", ".hypothesis/examples"),
 }

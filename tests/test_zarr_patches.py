@@ -14,7 +14,7 @@ PAGE = (DOCS / "what-zarr-could-change.md").read_text("utf-8")
 (VERSION,) = re.findall(r"a patch against zarr ([\d.]*\d)", PAGE)
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 PATCHES = {  # the file, and what its case prints then
-    heading: re.search(r"\((zarr-patches/.*?\.patch)\).*?It prints `(.*?)` then", text, re.DOTALL)
+    heading: re.search(r"\((zarr-patches/.*?\.patch)\).*?then prints `(.*?)`", text, re.DOTALL)
     for heading, text in SECTIONS.items()
     if "zarr-patches/" in text
 }
