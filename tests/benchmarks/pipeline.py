@@ -101,22 +101,24 @@ class Picture(NamedTuple):
 PICTURE = Picture(
     "This package's pipeline and its peers,\nbig-endian",
     {
-        "big-endian, 1,024 chunks of 256 B": "1,024 chunks of 256 B",
-        "big-endian, 64 chunks of 64 KiB": "64 chunks of 64 KiB",
-        "big-endian, two chunks of 125 MiB, whole": "two chunks of 125 MiB",
-        "big-endian, two chunks of 125 MiB, point": "a point of these",
-        "big-endian, two chunks of 125 MiB, last axis": "last axis of these",
-        "big-endian, transposed chunk of 125 MiB, point": "a point of a transposed chunk",
-        "big-endian, writing two chunks of 125 MiB": "writing two chunks of 125 MiB",
+        "big-endian, 1,024 chunks of 256 B": "1,024 chunks of 256 B: all",
+        "big-endian, 64 chunks of 64 KiB": "64 chunks of 64 KiB: all",
+        "big-endian, two chunks of 125 MiB, whole": "2 chunks of 125 MiB: all",
+        "big-endian, two chunks of 125 MiB, point": "2 chunks of 125 MiB: a point",
+        "big-endian, two chunks of 125 MiB, last axis": "2 chunks of 125 MiB: [:, :, k]",
+        "big-endian, transposed chunk of 125 MiB, point": "a transposed chunk: a point",
+        "big-endian, writing two chunks of 125 MiB": "writing 2 chunks of 125 MiB",
     },
     (PIPELINE, *ZARRS_OWN, "zarrs", TENSORSTORE),
 )
 OF_LARGE_CHUNKS = Picture(
     "Reading from two chunks of 125 MiB, big-endian\nfloat64, local disk",
     {
-        f"big-endian, two chunks of 125 MiB, {read}": what
-        for read, what in {"whole": "whole array", **{n: n for n in LARGE_READS}}.items()
-        if read not in ("point", "box")
+        "big-endian, two chunks of 125 MiB, whole": "the whole array",
+        "big-endian, two chunks of 125 MiB, plane": "a plane: [i]",
+        "big-endian, two chunks of 125 MiB, row": "a row: [i, j]",
+        "big-endian, two chunks of 125 MiB, column": "a column: [:, j, k]",
+        "big-endian, two chunks of 125 MiB, last axis": "a plane: [:, :, k]",
     },
     (PIPELINE, "zarr default", "zarrs", TENSORSTORE),
     file="reading.png",

@@ -88,10 +88,10 @@ Place = namedtuple("Place", "what url")  # an array, and where it is on the serv
 PICTURE = Picture(
     "Reading over HTTP, 30 ms an answer,\n50 MB/s a connection",
     {
-        "one chunk of 134 MB, column": "a column of one chunk of 134 MB",
-        "one chunk of 134 MB, whole": "this chunk, whole",
-        "two shards of 66 MB, plane": "a plane of a shard, 8.3 MB",
-        "1,024 chunks of 32 KiB, column": "a column of 1,024 chunks",
+        "one chunk of 134 MB, column": "one chunk of 134 MB: a column",
+        "one chunk of 134 MB, whole": "one chunk of 134 MB: all",
+        "two shards of 66 MB, plane": "a shard of 66 MB: a plane",
+        "1,024 chunks of 32 KiB, column": "1,024 small chunks: a column",
     },
     (*WAYS, "zarrista", TENSORSTORE),
 )

@@ -115,12 +115,12 @@ LATENCY, RATE = 0.03, 50e6  # of a server over HTTP
 PICTURE = Picture(
     "Shards of 31 MiB, inner chunks of 0.98 MiB,\nbig-endian",
     {
-        f"big-endian, {TWO}, whole": "two shards",
-        f"big-endian, {TWO}, plane": "a plane of these",
-        f"big-endian, {TWO}, point": "a point of these",
+        f"big-endian, {TWO}, whole": "two shards: all",
+        f"big-endian, {TWO}, plane": "two shards: a plane",
+        f"big-endian, {TWO}, point": "two shards: a point",
         f"big-endian, {ONE}, one by one": "512 inner chunks, one by one",
         f"big-endian, writing {TWO}": "writing two shards",
-        f"big-endian, writing into {TWO}, row": "writing a row in place",
+        f"big-endian, writing into {TWO}, row": "two shards: writing a row",
     },
     (*WAYS, ZARRISTA),
 )

@@ -37,7 +37,12 @@ SELECTIONS = {  # and how many times faster than each peer the write is to be
 }
 PICTURE = Picture(
     "Writing into two chunks of 125 MiB, big-endian\nfloat64, local disk",
-    {f"big-endian, {name}": name for name in ("row", "plane", "column", "stepped")},
+    {
+        "big-endian, row": "a row: [i, j]",
+        "big-endian, plane": "a plane: [i]",
+        "big-endian, column": "a column: [:, j, k]",
+        "big-endian, stepped": "steps: [::3, ::7, ::5]",
+    },
     (*WAYS, MEMMAP),
 )
 
