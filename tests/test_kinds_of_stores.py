@@ -48,10 +48,10 @@ def created(store, name=None, values=VALUES):
     return zarr.open_array(store, path=name or "")
 
 
-def cost_of(array, selection=POINT):
+def cost_of(array, selection=POINT, values=VALUES):
     """Opens, requests and bytes of a read, which finds what NumPy selects."""
     with counting() as counted:
-        assert np.array_equal(array[selection], VALUES[selection])
+        assert np.array_equal(array[selection], values[selection])
     explained = explain(array, selection)
     assert (explained.opens, explained.requests) == (counted.opens, counted.requests)
     return counted.opens, counted.requests, counted.bytes_fetched
@@ -163,16 +163,31 @@ class TestWrappers:
         assert "zarr_bytes.gap.remote" in explain(array, np.s_[::2, 300]).reason
 
 
-@pytest.mark.parametrize("kind", ["fsspec", "obstore"])
-def test_chunks_in_memory_behind_a_call_are_read_whole(tmp_path, kind):
-    if kind == "fsspec":
-        files = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
-        store = FsspecStore(files, path=str(tmp_path))
-    else:
-        store = ObjectStore(obstore.MemoryStore())
-    array = created(store)
+def test_chunks_in_the_memory_of_obstore_are_read_whole():
+    array = created(ObjectStore(obstore.MemoryStore()))
     assert cost_of(array) == (0, 1, VALUES.nbytes)
     assert "in memory" in explain(array, POINT).reason
+
+
+class TestMemoryOfFsspec:
+    """It copies what it is asked for, some 256 KiB in the time of a call."""
+
+    def store(self, folder):
+        files = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
+        return FsspecStore(files, path=str(folder))
+
+    def test_a_chunk_of_less_than_256_kib_is_read_whole(self, tmp_path):
+        values = VALUES[:75]
+        assert cost_of(created(self.store(tmp_path), values=values), POINT, values) == (
+            (0, 1, values.nbytes)
+        )
+
+    def test_of_a_larger_chunk_a_part_is_read_with_gaps_of_up_to_256_kib(self, tmp_path):
+        """Of rows of 3,200 bytes."""
+        array = created(self.store(tmp_path))
+        assert cost_of(array) == (0, 1, 8)
+        assert cost_of(array, np.s_[:150:80, 300])[:2] == (0, 1)
+        assert cost_of(array, np.s_[:150:85, 300])[:2] == (0, 2)
 
 
 def test_a_gap_in_a_zip_file_is_that_of_a_store_that_is_asked(tmp_path):

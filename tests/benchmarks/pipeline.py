@@ -47,7 +47,7 @@ from benchmark import (
 )
 from drawing import save
 from zarr.codecs import TransposeCodec
-from zarr.storage import LocalStore, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, WrapperStore, ZipStore
 
 PIPELINE, TENSORSTORE, ALONE = "zarr-bytes pipeline", "TensorStore", "system calls alone"
 PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
@@ -414,16 +414,23 @@ def gap(folder, rounds):
 
 def asked(folder, rounds):
     """The same runs, of local stores that are asked for each range."""
-    for kibibytes in (16, 32, 64, 128, 256, 512):
+    for kibibytes in (16, 32, 64, 128, 256, 512, 1024):
         path, shape = stored_runs(folder, kibibytes)
+        memory = FsspecStore.from_url(f"memory://{kibibytes}")
         with zipfile.ZipFile(f"{path}.zip", "w") as archive:
             for file in ("zarr.json", "c/0/0"):
                 archive.write(path / file, file)
-        stores = {"zip": ZipStore(f"{path}.zip"), "wrapper": WrapperStore(LocalStore(path))}
+                memory.fs.sync_fs.pipe_file(f"{kibibytes}/{file}", (path / file).read_bytes())
+        stores = {
+            "zip": ZipStore(f"{path}.zip"),
+            "wrapper": WrapperStore(LocalStore(path)),
+            "fsspec memory": memory,
+        }
         for kind, store in stores.items():
             array = opened(store, *CONTENDERS[PIPELINE])
             name = f"{kind}, runs of 512 B with gaps of {kibibytes} KiB"
             yield gap_row(name, array, shape, rounds)
+        memory.fs.sync_fs.store.clear()
 
 
 def stored_runs(folder, kibibytes):

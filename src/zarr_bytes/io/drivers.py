@@ -247,9 +247,8 @@ class FsspecDriver(Driver):
         file_system = getattr(store.fs, "sync_fs", store.fs)
         classes = type(file_system).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
-        self._is_in_memory = is_exactly(
-            file_system, "fsspec.implementations.memory", "MemoryFileSystem"
-        )
+        if is_exactly(file_system, "fsspec.implementations.memory", "MemoryFileSystem"):
+            self.cost_kind = "copied memory"
         self.references = references_of_fsspec_if_any(store)
         if is_local_file_system(file_system):
             self.cost_kind = "local store"
@@ -261,9 +260,7 @@ class FsspecDriver(Driver):
                 self.files_root = store.path
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:
-        """Why an object is read whole: in memory, or in an archive, or the reason of `Driver`."""
-        if self._is_in_memory:
-            return _IN_MEMORY
+        """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
         if self._is_archive:
             return WholeReadReason(
                 "fsspec reads an archive at one position, so that ranges would get mixed up",
