@@ -108,6 +108,8 @@ SETTINGS: Final = {
 # None where zarr's configuration takes the settings of this package. Made once, as zarr's is: what
 # is set later in the environment is no part of it.
 _own_configuration: Final = new_configuration_unless_zarr_takes_settings()
+CONFIGURATION: Final[Any] = zarr.config if _own_configuration is None else _own_configuration
+"""The configuration that has the settings of this package: zarr's, or one of its own."""
 
 _SEPARATE_CONFIGURATION_WARNING: Final = (
     f"the configuration of zarr {zarr.__version__} takes no settings of other packages: set those"
@@ -115,11 +117,6 @@ _SEPARATE_CONFIGURATION_WARNING: Final = (
     " Those in the environment (ZARR_ZARR_BYTES__...) and in zarr's configuration files are in"
     " force, whatever zarr says of them"
 )
-
-
-def configuration_with_package_settings() -> Any:
-    """The configuration that has the settings of this package: zarr's, or one of its own."""
-    return zarr.config if _own_configuration is None else _own_configuration
 
 
 def name_of_function_that_sets(setting_name: str) -> str:
@@ -195,8 +192,7 @@ class Config:
                     f"{short_repr(name)} is no setting of zarr-bytes; permitted are names that"
                     " begin with `zarr_bytes.`, and zarr.config.set sets those of zarr"
                 )
-        in_force = configuration_with_package_settings()
-        restoring: AbstractContextManager[object] = in_force.set(values)
+        restoring: AbstractContextManager[object] = CONFIGURATION.set(values)
         return restoring
 
 
@@ -209,7 +205,7 @@ def checked_setting(setting_name: str) -> Any:
 
     The error is a TypeError for ``zarr_bytes.fill_values``. Warns once of each unknown setting.
     """
-    return checked_value_or_default(_warn_of_unknown_and_get_explicit_settings(), setting_name)
+    return checked_value_or_default(_explicit_settings_after_warnings(), setting_name)
 
 
 def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
@@ -218,7 +214,7 @@ def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
     Raises and warns as `checked_setting`.
     """
     default = DEFAULTS[kind]
-    values = _warn_of_unknown_and_get_explicit_settings()
+    values = _explicit_settings_after_warnings()
     if not values:  # the usual case, asked for every chunk
         return default
     if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
@@ -267,15 +263,16 @@ reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=Fa
 _warned: Final[set[str]] = set()
 
 
-def _warn_of_unknown_and_get_explicit_settings() -> dict[str, object]:
+def _explicit_settings_after_warnings() -> dict[str, object]:
     """`explicit_settings`, after warnings that come once in a process.
 
     One is given where zarr's configuration takes no settings of this package, and one for each
     unknown setting.
     """
+    is_unset = CONFIGURATION.get("zarr_bytes", {}) == {}
+    if is_unset and _own_configuration is None:  # the usual case, asked for every chunk
+        return {}
     values = explicit_settings()
-    if not values and _own_configuration is None:  # the usual case, asked for every chunk
-        return values
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)
@@ -297,10 +294,7 @@ def messages_on_unknown_settings(explicit: Mapping[str, object]) -> dict[str, st
 
 def explicit_settings() -> dict[str, object]:
     """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
-    section = configuration_with_package_settings().get("zarr_bytes", {})
-    if section == {}:  # the usual case is fast
-        return {}
-    return dict(_iter_leaf_settings("zarr_bytes", section))
+    return dict(_iter_leaf_settings("zarr_bytes", CONFIGURATION.get("zarr_bytes", {})))
 
 
 def _iter_leaf_settings(dotted_name: str, section_or_value: object) -> Iterator[tuple[str, object]]:
@@ -314,7 +308,7 @@ def _iter_leaf_settings(dotted_name: str, section_or_value: object) -> Iterator[
 
 def is_zarr_bytes_yaml_where_zarr_looks() -> bool:
     """Whether the configuration file of this package is where zarr looks for such files."""
-    files = [f"{folder}/zarr-bytes.yaml" for folder in configuration_with_package_settings().paths]
+    files = [f"{folder}/zarr-bytes.yaml" for folder in CONFIGURATION.paths]
     return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
 
 

@@ -28,12 +28,12 @@ from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, describe_error
 from zarr_bytes.settings import (
     CLASSES,
+    CONFIGURATION,
     NOT_FOUND,
     PIPELINE,
     RESTART,
     SETTINGS,
     checked_value_or_default,
-    configuration_with_package_settings,
     explicit_settings,
     is_zarr_bytes_yaml_where_zarr_looks,
     messages_on_unknown_settings,
@@ -320,7 +320,7 @@ def source_of_setting(setting_name: str) -> str:
     """
     is_own = setting_name in SETTINGS
     in_force = (
-        configuration_with_package_settings().get(setting_name, _MISSING)
+        CONFIGURATION.get(setting_name, _MISSING)
         if is_own
         else zarr_setting_or_default(setting_name, _MISSING)
     )
@@ -351,7 +351,7 @@ def _iter_sources() -> Iterator[_Source]:
     """Each source of zarr's configuration, in the order in which zarr reads them."""
     for default in defaults_of_zarr():
         yield _Source(_DEFAULT, default)
-    config = configuration_with_package_settings()
+    config = CONFIGURATION
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
             if path.is_dir():
