@@ -21,6 +21,7 @@ that without the package, and at least 64 KiB more.
 random, evenly from stores, layouts and operations; otherwise arrays are taken at random, each with
 all of its cases. `--seed` repeats the order. `--minutes` begins no other case after that time, so
 that the time of slower rows is added. All cases take more than an hour.
+With `--write`, the table of `docs/performance.md` is written again.
 `--quick` is a draw of 100 within 15 minutes, and the process ends after 20. Needs the extra
 `benchmark`; cases of the extra `stores` are left out where it is missing.
 """
@@ -46,7 +47,7 @@ from uuid import uuid4
 
 import operations
 from installed import environment, python_without
-from operations import LAYOUTS, Case, all_cases
+from operations import LAYOUTS, STORES, Case, all_cases
 from slow_server import slow_server
 
 WITH, WITHOUT = "with", "without"
@@ -56,6 +57,8 @@ MORE_MEMORY, LEAST_MEMORY = 1.1, 2**16
 GROUP = 40  # cases of a pair of processes
 LONGEST = 120  # seconds in which a process must answer
 LATENCY, RATE = 0.01, 200e6
+PAGE = Path(__file__).parents[2] / "docs/performance.md"
+BEGIN, END = "<!-- written by tests/benchmarks/beside_zarr.py -->\n", "\n<!-- end -->"
 MIB = 2**20
 
 
@@ -212,6 +215,7 @@ def main():
     parser.add_argument("--draw", type=int, help="so many cases, at random")
     parser.add_argument("--seed", type=int, default=int(time()), help="of the order")
     parser.add_argument("--minutes", type=float, help="begin no other case then")
+    parser.add_argument("--write", action="store_true", help="write the table of the page again")
     parser.add_argument("--quick", action="store_true", help="as --draw 100 --minutes 15")
     options = parser.parse_args()
     if options.quick:
@@ -234,6 +238,8 @@ def main():
             print("\nthe slower rows again, by new processes")
         again, failed_again = measured(bench, [row.case for row in slower])
     report(rows, again)
+    if options.write:
+        write(rows, again)
     if failed or failed_again:
         sys.exit(f"FAILED: {', '.join(map(str, failed + failed_again))}")
 
@@ -302,6 +308,28 @@ def report(rows, again):
     show("are slower, in both of two measurements; the second", slower, Row.ratio)
     more = [row for row in rows if row.takes_more_memory()]
     show("take more memory", more, Row.ratio_of_memory)
+
+
+def write(rows, again):
+    """Write the table of the page again: a line for each store, with its slowest row."""
+    second = {row.case: row for row in again}  # of those that were slower in the first
+    lines = [
+        "| store | cases | mean of the ratios | slower | the slowest |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    for store in (*STORES, "all"):
+        some = [second.get(row.case, row) for row in rows if store in (row.case.store, "all")]
+        if not some:
+            continue
+        mean = geometric_mean(row.ratio() for row in some)
+        slower = sum(row.is_slower() for row in some)
+        worst = max(some, key=lambda row: row.interval()[0])
+        case = worst.case[0 if store == "all" else 1 :]
+        cells = (store, len(some), f"{mean:.2f}", slower, f"{', '.join(case)}: {worst.ratio():.2f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    table = "\n".join([*lines, "", f"{versions()}."])
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}{table}{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def show(what, rows, key):
