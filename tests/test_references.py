@@ -46,7 +46,9 @@ def key_of(index, zarr_format):
     return "/".join(["c", *parts]) if zarr_format == 3 else ".".join(parts)
 
 
-def store_of(references, shape, chunk_shape, zarr_format=3, protocol="file", prefix=""):
+def store_of(
+    references, shape, chunk_shape, zarr_format=3, protocol="file", prefix="", target=None
+):
     """kerchunk's references, by the index of a chunk, of an array of float32."""
     if zarr_format == 2:
         document = {
@@ -65,6 +67,7 @@ def store_of(references, shape, chunk_shape, zarr_format=3, protocol="file", pre
     by_key = {prefix + key_of(index, zarr_format): ref for index, ref in references.items()}
     options = {"fo": {prefix + name: json.dumps(document), **by_key}, "asynchronous": True}
     options |= {"remote_protocol": protocol, "remote_options": {"asynchronous": True}}
+    options |= {"target": target}
     if protocol == "file":
         del options["remote_options"]
     return FsspecStore.from_url("reference://", storage_options=options)
@@ -296,6 +299,29 @@ class TestOtherReferences:
         references = {(0, 0, 0): [str(tmp_path / "a")]}
         array = zarr.open_array(store_of(references, RECORD, RECORD), mode="r")
         same(array[SERIES], VALUES[5:6][SERIES])
+
+    @pytest.mark.parametrize("protocol", ["file", "http"])
+    def test_a_reference_without_a_url_is_to_the_target_of_the_file_system(
+        self, tmp_path, protocol
+    ):
+        path = write_records(tmp_path)
+        references = {
+            (i, 0, 0): [None, HEADER_NBYTES + i * STEP, RECORD_NBYTES] for i in range(RECORDS)
+        }
+        with serving(tmp_path) as server:
+            target = f"{server.url}/c/records.nc" if protocol == "http" else str(path)
+            store = store_of(references, VALUES.shape, RECORD, 2, protocol, target=target)
+            array = zarr.open_array(store, mode="r")
+            opens, requests, _ = cost_of(array, SERIES, VALUES[SERIES])
+            assert (opens, requests) == ((0, 1) if protocol == "http" else (1, 0))
+
+    # pandas 3 has NaN where parquet files have no URL.
+    @pytest.mark.parametrize("url", [None, float("nan")])
+    def test_a_reference_without_a_url_and_a_target_is_an_error_as_with_zarr(self, url):
+        store = store_of({(0, 0, 0): [url, 0, RECORD_NBYTES]}, RECORD, RECORD)
+        array = zarr.open_array(store, mode="r")
+        with pytest.raises(TypeError, match="NoneType|float"):  # fsspec's own
+            array[SERIES]
 
     def test_the_path_of_the_store_may_be_a_slash(self, tmp_path):
         """As zarr's `FsspecStore` has it for a file system without a path."""

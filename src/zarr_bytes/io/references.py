@@ -103,6 +103,10 @@ class _FsspecReferences:
         if not isinstance(reference, list | tuple) or len(reference) != 3:
             return None
         url, offset, nbytes = reference
+        if url is None:
+            url = self._file_system.target
+        if not isinstance(url, str):  # None without a target, or pandas' NaN: an error of fsspec
+            return None
         file = self._files.get(url)
         if file is None:
             file = self._files[url] = self._file_at(url)
