@@ -346,6 +346,12 @@ class TestOtherReferences:
 
 
 class TestFaults:
+    def test_a_protocol_without_a_file_system_is_an_error_with_key_and_url(self):
+        store = store_of({(0, 0, 0): ["s9://a/records.nc", 0, RECORD_NBYTES]}, RECORD, RECORD)
+        array = zarr.open_array(store, mode="r")
+        with pytest.raises(Exception, match=r'"c/0/0/0" failed .* s9://a/records.nc'):
+            array[SERIES]
+
     @pytest.mark.parametrize("protocol", ["file", "http"])
     def test_a_missing_file_is_an_error_with_key_and_file(self, tmp_path, protocol):
         path = write_records(tmp_path)

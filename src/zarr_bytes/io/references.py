@@ -109,12 +109,17 @@ class _FsspecReferences:
             return None
         file = self._files.get(url)
         if file is None:
-            file = self._files[url] = self._file_at(url)
+            file = self._file_at_if_known_protocol(url)
+            if file is None:
+                return None
+            self._files[url] = file
         return FilePart(file, int(offset), int(nbytes))
 
-    def _file_at(self, url: str) -> ReferencedFile:
+    def _file_at_if_known_protocol(self, url: str) -> ReferencedFile | None:
         protocol = url.partition("://")[0] if "://" in url else None
-        file_system = self._file_system.fss[protocol]
+        file_system = self._file_system.fss.get(protocol)
+        if file_system is None:
+            return None
         local = getattr(file_system, "sync_fs", file_system)
         local_path = local._strip_protocol(url) if is_local_file_system(local) else ""
 
