@@ -602,7 +602,7 @@ MISTAKES = [
         "referenced_chunks_by_file",
         "part.nbytes != expected",
         "False",
-        "test_references.py::TestFaults::test_a_reference_of_a_wrong_length_is_an_error_with_both",
+        "test_references.py::TestFaults::test_a_reference_of_a_wrong_length_is_an_error_with_both_and_the_remedy",
         "Of a reference to half a chunk, the rest is read from what follows it.",
     ),
     Mistake(

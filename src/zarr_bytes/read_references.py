@@ -88,7 +88,8 @@ def referenced_chunks_by_file(
             raise ChunkSizeError(
                 f"{store_path_name(projection.store_path)} is a part of {part.file.name} with"
                 f" {part.nbytes} bytes from byte {part.offset} on, and a chunk of shape"
-                f" {projection.layout.shape} has {expected} bytes"
+                f" {projection.layout.shape} has {expected} bytes: the file has changed, or the"
+                " references are to another version of it; make the references again"
             )
         by_file.setdefault(part.file.name, []).append(ReferencedChunk(number, projection, part))
     return [sorted(chunks, key=offset_in_file) for chunks in by_file.values()]
