@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import zarr
@@ -164,25 +164,32 @@ def new_figure(*rows_and_columns: int, **options: object) -> tuple["Figure", "Ax
     return plt.subplots(*rows_and_columns, **options)
 
 
-def draw_costs(axes: "Axes", costs: dict[str, dict[str, Cost]], label: str = "bytes read") -> None:
-    """Draw the bytes of each selection both ways, on a logarithmic scale."""
+def draw_costs(
+    axes: "Axes",
+    costs: dict[str, dict[str, Cost]],
+    label: str = "bytes read",
+    of: Literal["nbytes", "seconds"] = "nbytes",
+) -> None:
+    """Draw the bytes or seconds of each selection both ways, on a logarithmic scale."""
+    text_of = in_size if of == "nbytes" else in_time
     beside = {"xytext": (7, 0), "va": "center", "color": GREY}
     above = {"xytext": (-4, 6), "color": BLUE}  # to the right, clear of the axis
     for y, selection in enumerate(costs.values()):
-        plain, ours = (selection[way].nbytes for way in WAYS)
+        plain, ours = (getattr(selection[way], of) for way in WAYS)
         axes.plot([ours, plain], [y, y], color=GREY, lw=0.8, alpha=0.5, zorder=0)
         axes.plot(plain, y, "o", ms=9, color=GREY, label=None if y else "plain zarr")
         axes.plot(ours, y, "o", ms=6, color=BLUE, label=None if y else "zarr-bytes")
-        for nbytes, place in ((plain, beside), (ours, above)):
+        for amount, place in ((plain, beside), (ours, above)):
             if place is beside or ours < 0.9 * plain:  # one text if both are alike
-                axes.annotate(in_size(nbytes), (nbytes, y), textcoords="offset points", **place)
+                axes.annotate(text_of(amount), (amount, y), textcoords="offset points", **place)
     axes.set_yticks(range(len(costs)), list(costs))
     axes.set_ylim(len(costs) - 0.6, -0.8)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.set_xlim(low / 3, high * 10)  # room for the texts
-    axes.set_xticks([nbytes for nbytes in (1, 1e2, 1e4, 1e6, 1e8) if low / 3 < nbytes < high])
-    axes.xaxis.set_major_formatter(lambda nbytes, _: in_size(nbytes))
+    ticks = (1, 1e2, 1e4, 1e6, 1e8) if of == "nbytes" else (1e-3, 1e-2, 1e-1, 1)
+    axes.set_xticks([tick for tick in ticks if low / 3 < tick < high])
+    axes.xaxis.set_major_formatter(lambda amount, _: text_of(amount))
     axes.minorticks_off()
     axes.set_xlabel(f"{label} (logarithmic)")
 
