@@ -17,7 +17,7 @@ from stored_arrays import is_metadata
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from zarr_bytes import ChunkSizeError
+from zarr_bytes import BoolValueError, ChunkSizeError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The data type", "ignore:.*does not answer byte", "ignore:Numcodecs codecs are not in"
@@ -126,3 +126,31 @@ def test_a_chunk_of_a_wrong_size_is_an_error_or_does_no_harm(tmp_path_factory, p
             assert size != len(content)
         else:
             same(found, np.asarray(selection.take(values), values.dtype))
+
+
+@fuzz(examples=20)
+@given(data=st.data())
+def test_a_wrong_bool_is_an_error_where_it_is_selected(tmp_path_factory, data):
+    """Alike in memory, where NumPy selects of a chunk, and in a file, which a plan divides."""
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple))
+    orders = [data.draw(st.permutations(range(len(shape))).map(tuple))]
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    stored = random.integers(0, 2, shape, "u1")
+    stored[random.random(shape) < data.draw(st.sampled_from([0.02, 0.3]))] = 7
+    example = Example("bool", "little", shape, shape, orders, missing=[], seed=0)
+    objects = example.objects(stored)
+    selection = data.draw(selections(shape, shape))
+    selected = selection.take(stored)
+    errors = []
+    with conditions(data.draw, OWN):
+        for kind in ("memory", "local"):
+            store = store_with(kind, objects, tmp_path_factory.mktemp("a"))
+            array = zarr.open_array(store, mode="r")
+            if (selected > 1).any():
+                with pytest.raises(BoolValueError, match="found 7 at index") as error:
+                    selection.read(array)
+                errors.append(str(error.value))
+                event("an error")
+            else:
+                same(selection.read(array), selected.astype(bool))
+    assert len(set(errors)) <= 1

@@ -50,6 +50,7 @@ from zarr_bytes.io.tasks import (
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.settings import request_cost_if_partial_reads
 
 if TYPE_CHECKING:
@@ -385,12 +386,31 @@ class Reader:
     def _place_from_whole_chunk(
         self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
     ) -> None:
-        """Place the selected elements of a whole chunk, of which NumPy selects."""
+        """Place the selected elements of a whole chunk, of which NumPy selects.
+
+        A BoolValueError for a selected bool that is neither 0 nor 1.
+        """
         elements = np.ndarray(layout.grid.shape, layout.stored_dtype, chunk_bytes)
         selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
+        if layout.element_layout.bool_offsets:
+            selected = _copy_if_bytes_with_gaps(selected)
+            if layout.has_invalid_bool(selected):
+                # Raises: the error of a plan tells where the bool is.
+                self._place_by_plan(layout, chunk_bytes, chunk_selection, out_selection)
         if self._drop_axes:
             selected = selected.squeeze(self._drop_axes)
         self._out[out_selection] = selected
+
+    def _place_by_plan(
+        self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
+    ) -> None:
+        """As `_place_from_whole_chunk`, by a plan."""
+        plan = self._plan_of(layout, chunk_selection, out_selection, None)
+        view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
+        place = element_placer(plan, view)
+        fetches = plan.fetches(SINGLE_CHUNK_INDEX, plan.block_nbytes(view))
+        for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
+            place(fetch, fetch.ranges.extract(chunk_bytes))
 
     def read_files_or_fill(
         self, batch: Iterable[ChunkProjection], *, may_block: bool = True
@@ -601,7 +621,11 @@ def _fetches_whole_chunk_without_plan(
     is_cheaper_whole = cost_or_none_if_read_whole is None or layout.nbytes <= min(
         cost_or_none_if_read_whole
     )
-    return is_cheaper_whole and layout.assigns_directly and bool(layout.stored_nbytes)
+    # A plan checks and assigns the bools of a large chunk in blocks that the processor's cache has.
+    assigns_at_once = layout.assigns_directly or (
+        layout.assigns_after_bool_check and layout.nbytes <= layout.limits.block_nbytes
+    )
+    return is_cheaper_whole and assigns_at_once and bool(layout.stored_nbytes)
 
 
 class _SingleRangeRead(NamedTuple):
@@ -687,9 +711,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
                 continue
             stored = slab.selected_elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets:
-                if layout.item_size == 1 and not stored.flags.forc:
-                    # NumPy compares and assigns bytes with gaps in more time than a copy takes.
-                    stored = stored.copy(order="K")
+                stored = _copy_if_bytes_with_gaps(stored)
                 if layout.has_invalid_bool(stored):
                     raise _invalid_bool_error(plan, stored, view.shape, out_selection)
             view[out_selection] = layout.decode_without_bool_check(stored)
@@ -720,6 +742,15 @@ class ArrivingFetch:
         if not self.missing_nbytes:
             self.place(self.fetch, self.content)
             self.content = None
+
+
+def _copy_if_bytes_with_gaps(stored: Array) -> Array:
+    """Stored elements to be checked and then assigned; a copy if they are bytes with gaps.
+
+    NumPy compares and assigns these in more time than a copy takes.
+    """
+    has_gaps = stored.itemsize == 1 and not stored.flags.forc
+    return stored.copy(order="K") if has_gaps else stored
 
 
 def _invalid_bool_error(

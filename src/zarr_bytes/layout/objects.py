@@ -114,6 +114,8 @@ class ObjectLayout:
         Stored elements need no check, and no change but of their byte order.
     assigns_directly : bool
         NumPy assigns stored elements as they are, from arrays of `stored_dtype`.
+    assigns_after_bool_check : bool
+        As `assigns_directly`; but bools must have been checked: see `has_invalid_bool`.
     nbytes : int
         Size of all elements in bytes: that of a chunk.
     inner_chunk_nbytes : int
@@ -175,9 +177,12 @@ class ObjectLayout:
         self._fill_array = np.frombuffer(fill_value_bytes, dtype)
         self.fill_value = self._fill_array[0]
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
-        self.assigns_directly = (
-            self.accepts_any_bytes and element_layout.numpy_dtype is not None and converter is None
+        self.assigns_after_bool_check = (
+            element_layout.numpy_dtype is not None
+            and not element_layout.narrow_bytes
+            and converter is None
         )
+        self.assigns_directly = self.assigns_after_bool_check and self.accepts_any_bytes
         self.nbytes = prod(shape) * self.item_size
         self.inner_chunk_nbytes = prod(self.inner_chunk_shape) * self.item_size
         self.stored_nbytes: int | None = self.nbytes
