@@ -468,6 +468,13 @@ def test_memory_of_a_remote_read_is_that_of_the_result_and_of_a_request_for_each
     assert peak <= found.nbytes + SLOTS * 2**20 + 2**20  # the last for Python's tasks
 
 
+def test_memory_of_chunks_that_are_fetched_whole_is_that_of_a_request_for_each_slot():
+    with zarr.config.set({"zarr_bytes.partial_reads": False}):
+        array = remote(numbers((60, 2**17)), Copying, chunks=(1, 2**17))
+        _, peak = most_memory(lambda: timed(array, np.s_[:, 3]))
+    assert peak <= (SLOTS + 2) * 2**20  # one before it is placed, and one for Python's tasks
+
+
 # What clients leave open is not this package's.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, copy_context
-from itertools import chain, islice
+from itertools import islice
 from math import ceil
 from numbers import Real
 from threading import Event
@@ -66,18 +66,23 @@ async def map_concurrently(
     cancelled, the tasks are, too; their end is waited for in both cases.
     """
     numbered_items = iter(enumerate(items))
-    first_items = list(islice(numbered_items, max_at_once or max_concurrent_requests()))
-    remaining_items = chain(first_items, numbered_items)
+    first_items = deque(islice(numbered_items, max_at_once or max_concurrent_requests()))
+    task_count = len(first_items)  # no more tasks than items
     results: dict[int, R] = {}
 
+    def remaining_items() -> Iterator[tuple[int, T]]:
+        while first_items:
+            yield first_items.popleft()  # not kept, since an item may have much memory
+        yield from numbered_items
+
     async def work_on_items() -> None:
-        for i, item in remaining_items:
+        for i, item in remaining_items():
             results[i] = await work(item)
 
-    if len(first_items) <= 1:
+    if task_count <= 1:
         await work_on_items()
-    else:  # no more tasks than items
-        await _run_in_tasks(work_on_items, len(first_items))
+    else:
+        await _run_in_tasks(work_on_items, task_count)
     return [results[i] for i in range(len(results))]
 
 
