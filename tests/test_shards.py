@@ -13,7 +13,7 @@ import zarr
 from documents import document_of, memory, transposes, write
 from fuzz import encoded, transposed
 from shards import ABSENT, divided, entries_in, morton_order, shard_of, sharding
-from stored_arrays import IN_PLACE, PLAIN_ZARR, contents_of, keys_of, numbers
+from stored_arrays import IN_PLACE, PLAIN_ZARR, contents_of, keys_of, most_memory, numbers
 
 from zarr_bytes import preallocate, view
 from zarr_bytes.io.known_stores import known_stores
@@ -130,6 +130,17 @@ PARTS = [encoded(np.full(2, value), "float64", "big") for value in (3.0, 3.0, 5.
 
 
 @needs_pwrite
+def test_memory_of_a_write_to_a_part_of_a_shard_in_a_store_is_that_of_the_new_shard():
+    """And of the copy that a store in memory makes of it."""
+    values = numbers((16, 2**15)) + 1
+    array = made(None, values.shape, values.shape, (1, 2**15))
+    array[...] = values
+    values[3, 5:9] = 7
+    _, peak = most_memory(lambda: array.set_basic_selection(np.s_[3, 5:9], 7))
+    assert np.array_equal(array[...], values)
+    assert peak <= 2 * values.nbytes + 2**20
+
+
 class TestInPlace:
     @pytest.fixture
     def array(self, tmp_path):

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from math import prod
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -594,12 +593,14 @@ async def write_to_store(
         return
     replaces_all = update.selection_update.replaces_all
     read_old_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
+    old_inner_chunk_count = 0
     existing = None if replaces_all else await store_path.get(prototype)
     if existing is not None:
         content = existing.as_numpy_array()
         if layout.stored_nbytes is not None:
             check_chunk_nbytes(content.size, layout.encoded_dtype, layout.shape)
         index = layout.decode_index_of_object(content, store_path_name(store_path))
+        old_inner_chunk_count = index.present_count
         nbytes = layout.inner_chunk_nbytes
 
         def copy_from(start: int) -> Bytes:
@@ -608,9 +609,8 @@ async def write_to_store(
 
         read_old_inner_chunk = partial(_read_if_present, index, copy_from)
     located = update.blocks_of_new_object(read_old_inner_chunk, is_dense=False, is_unsplit=True)
-    blocks = [data for _, data in sorted(located, key=itemgetter(0))]
-    encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES, *blocks])
-    if blocks:
+    encoded = _join_blocks(located, update.max_nbytes_of_new_object(old_inner_chunk_count))
+    if encoded.size:
         await store_path.set(prototype.buffer.from_array_like(encoded))
     else:
         await store_path.delete()
@@ -838,6 +838,14 @@ class ChunkUpdate:
 
         return _blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense)
 
+    def max_nbytes_of_new_object(self, old_inner_chunk_count: int) -> int:
+        """Most bytes of a new object, where the old one has so many inner chunks."""
+        layout = self.layout
+        count = old_inner_chunk_count + self._plan.selected_inner_chunk_count
+        return (
+            min(count, layout.inner_chunk_count) * layout.inner_chunk_nbytes + layout.index_nbytes
+        )
+
     @cached_property
     def _new_bytes_of_ranges(self) -> Bytes:
         """The new bytes of all ranges one after another, in the order of the plan."""
@@ -949,6 +957,27 @@ def _blocks_of_new_object(
     if layout.index_nbytes and offsets.max() >= 0:
         index = np.frombuffer(layout.encode_index(offsets), np.uint8)
         yield 0 if layout.data_offset else position, index
+
+
+def _join_blocks(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
+    """All bytes of a new object, which has at most `max_nbytes`; none if nothing is stored.
+
+    One block is not copied. Of several, one at a time is in memory beside the object.
+    """
+    first = next(blocks, None)
+    if first is None:
+        return _NO_BYTES
+    second = next(blocks, None)
+    if second is None:
+        return first[1]
+    content = np.empty(max_nbytes, np.uint8)
+    nbytes = 0
+    for offset, data in chain([first, second], blocks):
+        stop = offset + data.size
+        content[offset:stop] = data
+        nbytes = max(nbytes, stop)
+    # A copy, since a store may keep the memory as long as the object.
+    return content if nbytes == max_nbytes else content[:nbytes].copy()
 
 
 def _file_of_blocks_unless_empty(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:

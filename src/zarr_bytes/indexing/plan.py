@@ -822,7 +822,7 @@ class Plan:
         self.nbytes = UNLIMITED
         self.range_count = UNLIMITED
         limits = layout.limits
-        if prod(map(len, self._split)) <= limits.inline_ranges:
+        if self.selected_inner_chunk_count <= limits.inline_ranges:
             self._few_inner_selections = list(self._generate_inner_selections())
             stats = [one.slab_planner.stats for one in self._few_inner_selections]
             self.nbytes = sum([one.fetched_elements for one in stats]) * layout.item_size
@@ -927,6 +927,11 @@ class Plan:
             for one in self._few_inner_selections or ()
         ]
         return plan
+
+    @property
+    def selected_inner_chunk_count(self) -> int:
+        """Number of inner chunks with selected elements."""
+        return prod(map(len, self._split))
 
     @cached_property
     def inner_chunk_numbers(self) -> Offsets:
