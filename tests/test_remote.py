@@ -475,6 +475,15 @@ def test_memory_of_chunks_that_are_fetched_whole_is_that_of_a_request_for_each_s
     assert peak <= (SLOTS + 2) * 2**20  # one before it is placed, and one for Python's tasks
 
 
+def test_memory_of_a_column_of_a_shard_is_that_of_an_inner_chunk_for_each_slot():
+    with zarr.config.set({"zarr_bytes.largest_request.remote": 2**23}):
+        values = numbers((4096, 256))
+        array = remote(values, Copying, chunks=(64, 128), shards=values.shape)
+        (found, _), peak = most_memory(lambda: timed(array, np.s_[:, 3]))
+    assert np.array_equal(found, values[:, 3])
+    assert peak <= (SLOTS + 1) * 2**16 + 2**20  # the last for Python's tasks
+
+
 # What clients leave open is not this package's.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])

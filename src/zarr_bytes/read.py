@@ -361,7 +361,8 @@ class Reader:
             plan = self._plan_of(layout, chunk_selection, out_selection, transport.cost)
             index = await transport.locate(plan)
             view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
-            fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
+            max_nbytes = transport.max_fetch_nbytes(plan, view)
+            fetches = self._plans.fetches_of(plan, index, max_nbytes, groups_ranges=False)
             await transport.fetch(
                 plan,
                 self._fill_absent_and_yield_present(fetches, view, layout),
@@ -513,7 +514,7 @@ class Reader:
         index = file.read_index(layout)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
-        fetches = self._plans.fetches_of(plan, index, plan.block_nbytes(view))
+        fetches = self._plans.fetches_of(plan, index, plan.block_nbytes(view), groups_ranges=True)
         for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
             if whole_chunk is not None:
                 content = fetch.ranges.extract(whole_chunk)

@@ -689,6 +689,8 @@ def group_into_fetches(
     max_gap_within_range: int,
     max_fetch_nbytes: int,
     max_ranges: int,
+    *,
+    groups_ranges: bool,
 ) -> Iterator[Fetch]:
     """Group inner selections, of which as many are fetched together as the limits permit.
 
@@ -703,6 +705,8 @@ def group_into_fetches(
         Largest size of a fetch, except for one of a single element.
     max_ranges : int
         Largest number of ranges of a fetch.
+    groups_ranges : bool
+        Whether slabs are fetched together that are not joined in one range.
     """
     together: list[ByteRanges] = []  # the ranges of the next fetch
     slabs: list[PlacedSlab] = []
@@ -730,7 +734,9 @@ def group_into_fetches(
                     nbytes += size
                     continue
             added = ranges.number_of_ranges()
-            if together and (nbytes + size > max_fetch_nbytes or count + added > max_ranges):
+            if together and (
+                not groups_ranges or nbytes + size > max_fetch_nbytes or count + added > max_ranges
+            ):
                 yield Fetch(concatenate_ranges(together, nbytes), slabs)
                 together = []
                 slabs = []
@@ -964,7 +970,7 @@ class Plan:
         return SlabPlanner(indices, self._strides, self.layout.item_size, gap_nbytes)
 
     def fetches(
-        self, index: InnerChunkIndex, max_nbytes: int
+        self, index: InnerChunkIndex, max_nbytes: int, *, groups_ranges: bool = True
     ) -> Iterator[Fetch | AbsentInnerChunk]:
         """All fetches of an object with this index, and its absent inner chunks.
 
@@ -974,6 +980,9 @@ class Plan:
             Offsets of the inner chunks. A ShardIndexError, while iterating, if one is impossible.
         max_nbytes : int
             Largest size of a fetch, except for one of a single element.
+        groups_ranges : bool
+            Whether ranges of several inner chunks are fetched together, as from a file. Of a store,
+            each is a request, and placed as soon as it has come.
         """
         max_ranges = self.layout.limits.ranges_at_once
         inner_selections = iter(self.inner_selections())
@@ -989,7 +998,9 @@ class Plan:
                     )
             if len(located) > 1:
                 located.sort(key=_LOCATION)
-            yield from group_into_fetches(located, self.gap, max_nbytes, max_ranges)
+            yield from group_into_fetches(
+                located, self.gap, max_nbytes, max_ranges, groups_ranges=groups_ranges
+            )
 
     def end_of_file_error(self, path: str, file_nbytes: int) -> ChunkSizeError:
         """Error for a file of `file_nbytes` bytes, which ends within or before a range."""

@@ -8,8 +8,8 @@ ranges that were written.
 Everything that is kept has a key that says what it depends on:
 
 - a plan: the layout, the cost of a request, and the selection, of which integers may differ;
-- the fetches of a plan: the plan, the largest size of a fetch, and the entries in the index of the
-  inner chunks that it selects;
+- the fetches of a plan: the plan, the largest size of a fetch, whether ranges are grouped, and the
+  entries in the index of the inner chunks that it selects;
 - a prepared read: its own key, the layout and both selections (`PreparedRead.reads_alike`);
 - a prepared write: the plan, and whether the selection is a complete chunk.
 
@@ -82,7 +82,9 @@ class PlanCache:
 
     def __init__(self) -> None:
         self._plans: dict[tuple[ObjectLayout, RequestCost | None], _KeptPlan] = {}
-        self._fetches: dict[tuple[Plan, int], tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = {}
+        self._fetches: dict[
+            tuple[Plan, int, bool], tuple[Hashable, list[Fetch | AbsentInnerChunk]]
+        ] = {}
         self._prepared_reads: dict[tuple[Hashable, ObjectLayout], PreparedRead] = {}
         self._prepared_write: PreparedWrite | None = None
 
@@ -125,17 +127,17 @@ class PlanCache:
         return plan
 
     def fetches_of(
-        self, plan: Plan, index: InnerChunkIndex, max_fetch_nbytes: int
+        self, plan: Plan, index: InnerChunkIndex, max_fetch_nbytes: int, *, groups_ranges: bool
     ) -> Iterable[Fetch | AbsentInnerChunk]:
         """As `Plan.fetches`; kept ones where the index has the same entries, if they are few."""
         if not plan.has_few_fetches:
-            return plan.fetches(index, max_fetch_nbytes)
-        key = plan, max_fetch_nbytes
+            return plan.fetches(index, max_fetch_nbytes, groups_ranges=groups_ranges)
+        key = plan, max_fetch_nbytes, groups_ranges
         entries = index.key_of_entries(plan.inner_chunk_numbers)
         kept = self._fetches.get(key)
         if kept is not None and kept[0] == entries:
             return kept[1]
-        fetches = list(plan.fetches(index, max_fetch_nbytes))
+        fetches = list(plan.fetches(index, max_fetch_nbytes, groups_ranges=groups_ranges))
         if len(self._fetches) >= _MAX_KEPT:
             self._fetches.clear()
         self._fetches[key] = entries, fetches
