@@ -8,7 +8,8 @@ import re
 import socket
 import socketserver
 from contextlib import contextmanager, suppress
-from threading import Thread
+from math import inf
+from threading import Lock, Thread
 from time import perf_counter, sleep
 from urllib.request import urlopen
 
@@ -32,15 +33,15 @@ class Server:
 
 
 @contextmanager
-def slow_server(folder, latency, rate):
+def slow_server(folder, latency, rate, rate_in_all=inf):
     """A server of the files of a folder, in a process of its own.
 
-    A response begins `latency` seconds after its request, and each connection brings `rate` bytes
-    a second.
+    A response begins `latency` seconds after its request. Each connection brings `rate` bytes a
+    second, and all together at most `rate_in_all`.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    arguments = theirs, str(folder), latency, rate
+    arguments = theirs, str(folder), latency, rate, rate_in_all
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     try:
@@ -94,8 +95,16 @@ class Answering(socketserver.BaseRequestHandler):
             while at < stop:
                 if stop - at <= PIECE:
                     server.running.discard(self)  # before the client has all, and asks again
-                at += os.sendfile(self.request.fileno(), file.fileno(), at, min(PIECE, stop - at))
+                nbytes = os.sendfile(
+                    self.request.fileno(), file.fileno(), at, min(PIECE, stop - at)
+                )
+                at += nbytes
+                with server.lock:  # the pieces of all connections go one after another
+                    server.free_at = max(server.free_at, perf_counter())
+                    server.free_at += nbytes / server.rate_in_all
+                    free_at = server.free_at
                 sleep(max(begin + (at - start) / server.rate - perf_counter(), 0))
+                sleep(max(free_at - perf_counter(), 0))
 
     def send_head(self, status, nbytes, *more, begin=0, is_all=True):
         sleep(max(begin - perf_counter(), 0))
@@ -105,12 +114,13 @@ class Answering(socketserver.BaseRequestHandler):
         self.request.sendall("\r\n".join([*lines, "", ""]).encode())
 
 
-def _serve(pipe, folder, latency, rate):
+def _serve(pipe, folder, latency, rate, rate_in_all):
     class Threads(socketserver.ThreadingTCPServer):
         daemon_threads, request_queue_size = True, 128
 
     with Threads(("127.0.0.1", 0), Answering) as server:
         server.folder, server.latency, server.rate = folder, latency, rate
+        server.rate_in_all, server.free_at, server.lock = rate_in_all, 0.0, Lock()
         server.sent, server.most, server.running = [], 0, set()
         Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(server.server_address[1])
