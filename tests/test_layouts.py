@@ -13,7 +13,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import PLAIN_ZARR, created, numbers, spec_of, stored
+from stored_arrays import PLAIN_ZARR, CountingStore, created, numbers, spec_of, stored
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
@@ -151,11 +151,28 @@ def test_points_in_any_order_are_read_around_an_index_of_16_bits(pipeline, shape
 
 def test_plans_are_kept_for_few_settings(tmp_path, pipeline):
     array = stored(LocalStore(tmp_path), numbers((8, 4095), "u1"))
-    for gap in range(50):
+    for gap in range(150):
         with zarr.config.set({"zarr_bytes.gap.local": gap}):
             array[:, :2048]
+    assert 0 < len(kept_plans((8, 4095))) < 70
+
+
+def test_the_plans_of_all_forms_of_chunks_of_a_box_are_kept():
+    """Of its corners, its edges and its inside, which come in turn."""
+    values = numbers((21, 22, 23), "u1")
+    array = stored(CountingStore(MemoryStore()), values, chunks=(7, 8, 9))
+    box = (slice(2, -2),) * 3
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+        assert np.array_equal(array[box], values[box])
+        plans = kept_plans((7, 8, 9))
+        assert np.array_equal(array[box], values[box])
+    assert len(kept_plans((7, 8, 9))) == len(plans) == 27
+
+
+def kept_plans(chunk_shape):
+    """All plans of such chunks in this process."""
     found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
-    assert 0 < sum(plan.layout.shape == (8, 4095) for plan in found) < 20
+    return [plan for plan in found if plan.layout.shape == chunk_shape]
 
 
 def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):

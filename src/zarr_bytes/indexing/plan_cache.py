@@ -1,9 +1,10 @@
 """The plans that a pipeline or a codec has made last, for its next reads and writes.
 
 A series of reads often has one form: the same rows of all chunks, one row after another, the same
-box again and again. Making a plan takes longer than reading a few kilobytes by it, so that the last
-plans are kept, with the fetches that were made of them, with memory to read into, and with the
-ranges that were written.
+box again and again. A box of many chunks has few forms, too: those of its corners, its edges and
+its inside. Making a plan takes longer than reading a few kilobytes by it, so that the last plans
+are kept, with the fetches that were made of them, with memory to read into, and with the ranges
+that were written.
 
 Everything that is kept has a key that says what it depends on:
 
@@ -18,7 +19,7 @@ A plan of arrays of indices is not kept: comparing them takes as long as plannin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import is_basic_selection
@@ -30,9 +31,17 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.settings import RequestCost
 
+T = TypeVar("T")
+
 _MAX_KEPT: Final = 8
-"""Of each kind, after which all of it is dropped: of layouts, settings or results that change at
-each read, none would be used again."""
+"""Prepared reads, after which all are dropped: of layouts, settings or results that change at each
+read, none would be used again."""
+
+_MAX_KEPT_RANGES: Final = 2**13
+"""Of all plans that are kept, and of all fetches, after which all are dropped."""
+
+_LEAST_RANGES: Final = 2**8
+"""That any plan counts for, so that at most 32 are kept: all 27 of a box in three dimensions."""
 
 
 class PreparedRead(Protocol):
@@ -66,11 +75,31 @@ class _KeptPlan(NamedTuple):
     """A plan of integers and slices, and the selection that it is for."""
 
     chunk_selection: Any  # in the axes of the array
-    pattern: list[Any]  # the selection with 0 for each integer
     # What the integers add to inner chunk numbers, and to offsets in an inner chunk, in elements.
     inner_chunk_number: int
     start: int
     plan: Plan
+
+
+class _Kept(Generic[T]):
+    """Values by their keys, which are dropped once they have too many ranges together."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, T] = {}
+        self._ranges = 0
+
+    def get(self, key: Hashable) -> T | None:
+        """The value of a key; None without one."""
+        return self._values.get(key)
+
+    def put(self, key: Hashable, value: T, plan: Plan) -> None:
+        """Keep a value, which has the ranges of a plan; one of the same key has as many."""
+        if key not in self._values:
+            self._ranges += max(plan.range_count, _LEAST_RANGES)
+            if self._ranges > _MAX_KEPT_RANGES:
+                self._values.clear()
+                self._ranges = 0
+        self._values[key] = value
 
 
 class PlanCache:
@@ -81,10 +110,8 @@ class PlanCache:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[ObjectLayout, RequestCost | None], _KeptPlan] = {}
-        self._fetches: dict[
-            tuple[Plan, int, bool], tuple[Hashable, list[Fetch | AbsentInnerChunk]]
-        ] = {}
+        self._plans: _Kept[_KeptPlan] = _Kept()
+        self._fetches: _Kept[tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = _Kept()
         self._prepared_reads: dict[tuple[Hashable, ObjectLayout], PreparedRead] = {}
         self._prepared_write: PreparedWrite | None = None
 
@@ -106,14 +133,16 @@ class PlanCache:
             return plan_of(
                 layout, chunk_selection, cost_or_none_if_read_whole, out_selection, drop_axes
             )
-        key = layout, cost_or_none_if_read_whole
+        pattern = tuple(
+            [0 if type(one) is int else (one.start, one.stop, one.step) for one in chunk_selection]
+        )
+        key = layout, cost_or_none_if_read_whole, pattern
         kept = self._plans.get(key)
         if kept is not None and kept.chunk_selection == chunk_selection:
             return kept.plan
-        pattern = [0 if type(entry) is int else entry for entry in chunk_selection]
         in_stored_order = layout.in_stored_order(chunk_selection)
         number, start = layout.grid.chunk_number_and_start_of_integers(in_stored_order)
-        if kept is not None and kept.pattern == pattern:
+        if kept is not None:
             byte_distance = (start - kept.start) * layout.item_size
             plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)
         else:
@@ -121,9 +150,7 @@ class PlanCache:
                 layout, chunk_selection, cost_or_none_if_read_whole, out_selection, drop_axes
             )
         if plan.range_count <= layout.limits.inline_ranges:
-            if len(self._plans) >= _MAX_KEPT:
-                self._plans.clear()
-            self._plans[key] = _KeptPlan(chunk_selection, pattern, number, start, plan)
+            self._plans.put(key, _KeptPlan(chunk_selection, number, start, plan), plan)
         return plan
 
     def fetches_of(
@@ -138,9 +165,7 @@ class PlanCache:
         if kept is not None and kept[0] == entries:
             return kept[1]
         fetches = list(plan.fetches(index, max_fetch_nbytes, groups_ranges=groups_ranges))
-        if len(self._fetches) >= _MAX_KEPT:
-            self._fetches.clear()
-        self._fetches[key] = entries, fetches
+        self._fetches.put(key, (entries, fetches), plan)
         return fetches
 
     def take_prepared_read_if_kept(
