@@ -729,7 +729,7 @@ MISTAKES = [
     ),
     Mistake(
         "write.py",
-        "write_to_store",
+        "_bytes_of_new_object",
         "content[start : start + nbytes].copy()",
         "content[start : start + nbytes]",
         "test_view.py::TestArrays::test_a_replaced_chunk_is_seen_by_a_view_after_refresh",

@@ -5,6 +5,7 @@ every form, `test_damaged.py` hostile ones, and `test_locks.py` those of several
 """
 
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -13,7 +14,16 @@ import zarr
 from documents import document_of, memory, transposes, write
 from fuzz import encoded, transposed
 from shards import ABSENT, divided, entries_in, morton_order, shard_of, sharding
-from stored_arrays import IN_PLACE, PLAIN_ZARR, contents_of, keys_of, most_memory, numbers
+from stored_arrays import (
+    IN_PLACE,
+    PLAIN_ZARR,
+    contents_of,
+    is_metadata,
+    keys_of,
+    most_memory,
+    numbers,
+)
+from zarr.storage import MemoryStore
 
 from zarr_bytes import preallocate, view
 from zarr_bytes.io.known_stores import known_stores
@@ -139,6 +149,32 @@ def test_memory_of_a_write_to_a_part_of_a_shard_in_a_store_is_that_of_the_new_sh
     _, peak = most_memory(lambda: array.set_basic_selection(np.s_[3, 5:9], 7))
     assert np.array_equal(array[...], values)
     assert peak <= 2 * values.nbytes + 2**20
+
+
+class NotingOldObjects(MemoryStore):
+    """Whether the chunk that was fetched last is still in memory while another one is set."""
+
+    fetched, was_kept = None, None
+
+    async def get(self, key, prototype=None, byte_range=None):
+        buffer = await super().get(key, prototype, byte_range)
+        if buffer is not None and not is_metadata(key):
+            buffer = type(buffer).from_bytes(buffer.to_bytes())
+            self.fetched = weakref.ref(buffer)
+        return buffer
+
+    async def set(self, key, value, byte_range=None):
+        self.was_kept = self.fetched is not None and self.fetched() is not None
+        await super().set(key, value, byte_range)
+
+
+def test_an_old_shard_is_not_in_memory_while_the_new_one_is_stored():
+    options = {"shape": (8, 8), "chunks": (2, 2), "shards": (8, 8), "compressors": None}
+    array = zarr.create_array(NotingOldObjects(), dtype="i4", **options)
+    array[...] = 1
+    array[3, 5] = 7
+    assert array.store.fetched is not None
+    assert array.store.was_kept is False
 
 
 class TestInPlace:

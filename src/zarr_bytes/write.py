@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from zarr.abc.buffer import BufferPrototype, NDBuffer
+    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import InnerSelection, OutSelection, Plan, Slab
@@ -588,13 +588,31 @@ async def write_to_store(
     update: ChunkUpdate, store_path: StorePath, prototype: BufferPrototype
 ) -> None:
     """Replace or delete an object of any store by its `get`, `set` and `delete`; takes no lock."""
-    layout = update.layout
     if update.is_empty_selection:
         return
-    replaces_all = update.selection_update.replaces_all
+    existing: Buffer | None = None
+    if not update.selection_update.replaces_all:
+        existing = await store_path.get(prototype)
+        count_request(store_path, None, existing)
+    encoded = _bytes_of_new_object(update, existing, store_path)
+    del existing  # which need not be in memory while the new object is stored
+    if encoded.size:
+        await store_path.set(prototype.buffer.from_array_like(encoded))
+    else:
+        await store_path.delete()
+    counters.count(store_path.store, chunks=1, requests=1, bytes_written=encoded.size)
+
+
+def _bytes_of_new_object(
+    update: ChunkUpdate, existing: Buffer | None, store_path: StorePath
+) -> Bytes:
+    """The bytes of an object after an update; none if nothing is to be stored.
+
+    `existing` is the old object; None if there is none, or nothing of it is kept.
+    """
+    layout = update.layout
     read_old_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
     old_inner_chunk_count = 0
-    existing = None if replaces_all else await store_path.get(prototype)
     if existing is not None:
         content = existing.as_numpy_array()
         if layout.stored_nbytes is not None:
@@ -608,15 +626,8 @@ async def write_to_store(
             return content[start : start + nbytes].copy()
 
         read_old_inner_chunk = partial(_read_if_present, index, copy_from)
-    located = update.blocks_of_new_object(read_old_inner_chunk, is_dense=False, is_unsplit=True)
-    encoded = _join_blocks(located, update.max_nbytes_of_new_object(old_inner_chunk_count))
-    if encoded.size:
-        await store_path.set(prototype.buffer.from_array_like(encoded))
-    else:
-        await store_path.delete()
-    if not replaces_all:
-        count_request(store_path, None, existing)
-    counters.count(store_path.store, chunks=1, requests=1, bytes_written=encoded.size)
+    blocks = update.blocks_of_new_object(read_old_inner_chunk, is_dense=False, is_unsplit=True)
+    return _join_blocks(blocks, update.max_nbytes_of_new_object(old_inner_chunk_count))
 
 
 class SelectionUpdate:
