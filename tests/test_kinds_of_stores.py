@@ -24,6 +24,10 @@ VALUES = numbers((300, 400))  # one chunk of 960,000 bytes, more than any gap
 POINT = (7, 300)
 
 
+class Elsewhere(WrapperStore):
+    """Of a class that is not known, and may be anywhere."""
+
+
 def wrapped_fsspec(folder):
     files = AsyncFileSystemWrapper(LocalFileSystem(auto_mkdir=True), asynchronous=True)
     return FsspecStore(files, path=str(folder))
@@ -200,3 +204,18 @@ def test_a_gap_in_a_zip_file_is_that_of_a_store_that_is_asked(tmp_path):
         assert cost_of(array, np.s_[7:80:72, 300])[:2] == (0, 2)
         with zarr.config.set({"zarr_bytes.gap.local": 10}):
             assert cost_of(array, np.s_[7:20:12, 300])[:2] == (0, 2)
+
+
+@pytest.mark.parametrize(("class_", "rounds"), [(WrapperStore, 4), (Elsewhere, 2)])
+def test_more_small_requests_than_zarr_has_are_at_once_where_a_server_is_waited_for(
+    tmp_path, class_, rounds
+):
+    """Of 40 chunks: 32 requests at a time, and ten of a store on this machine."""
+    with zarr.config.set(PLAIN_ZARR):
+        zarr.create_array(tmp_path, data=VALUES[:40], chunks=(1, 400), compressors=None)
+    array = zarr.open_array(class_(LocalStore(tmp_path)))
+    with counting() as counted:
+        assert np.array_equal(array[:], VALUES[:40])
+    explained = explain(array, ...)
+    assert (explained.requests, counted.requests) == (40, 40)
+    assert explained.rounds == rounds

@@ -133,7 +133,9 @@ async def read_batch(
     reader = Reader(target, drop_axes, driver, plans)
     if not driver.files_root:
         min_large_nbytes = batch[0].layout.limits.min_piece_nbytes
-        objects_at_once = max_objects_at_once(out.nbytes, len(batch), min_large_nbytes)
+        objects_at_once = max_objects_at_once(
+            out.nbytes, len(batch), min_large_nbytes, is_remote=driver.is_remote
+        )
         transports = _store_transports(
             batch, driver, prototype, index_cache, objects_at_once, is_whole_batch=is_whole_batch
         )
@@ -206,7 +208,9 @@ def _store_transports(
     # Known when the read begins, and so for all of its chunks, whichever comes first.
     may_divide_whole_chunks = is_whole_batch and driver.may_divide_whole_chunks()
     are_shards = bool(batch[0].layout.index_nbytes)
-    limits = request_limits(min(objects_at_once, len(batch)), are_shards=are_shards)
+    limits = request_limits(
+        min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
+    )
     # Before any index is fetched, which may take the place of another one in the cache.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (

@@ -178,7 +178,12 @@ async def write_batch(
         await map_concurrently(
             lambda item: write_to_store(update_of(item), item.store_path, prototype),
             batch,
-            max_objects_at_once(layout.nbytes * len(batch), len(batch), min_large_nbytes),
+            max_objects_at_once(
+                layout.nbytes * len(batch),
+                len(batch),
+                min_large_nbytes,
+                is_remote=driver.is_remote,
+            ),
         )
         return
     threads = 1

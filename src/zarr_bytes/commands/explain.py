@@ -695,10 +695,15 @@ class _ForecastSum:
         # Chunks of the last round, which may be fewer than there are slots, are not alike others.
         limits = DEFAULT_LIMITS if own_pipeline is None else own_pipeline.limits
         self._objects_at_once = max_objects_at_once(
-            prod(out_shape) * array.dtype.itemsize, chunk_count, limits.min_piece_nbytes
+            prod(out_shape) * array.dtype.itemsize,
+            chunk_count,
+            limits.min_piece_nbytes,
+            is_remote=self._driver.is_remote,
         )
         self._limits = request_limits(
-            max(1, min(self._objects_at_once, chunk_count)), are_shards=is_sharded
+            max(1, min(self._objects_at_once, chunk_count)),
+            are_shards=is_sharded,
+            is_remote=self._driver.is_remote,
         )
         self._chunks_before_last_round = chunk_count - chunk_count % self._objects_at_once
         self._last_chunk: _LastChunk | None = None

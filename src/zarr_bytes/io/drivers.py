@@ -84,6 +84,11 @@ class Driver:
         self.store = store
 
     @property
+    def is_remote(self) -> bool:
+        """Whether answers may come from elsewhere, and are waited for."""
+        return self.cost_kind == "remote"
+
+    @property
     def has_own_get_many(self) -> bool:
         """Whether the store takes the requests for several keys at once, by its own `get_many`."""
         return overrides_get_many(self.store)
@@ -186,6 +191,7 @@ class FileDriver(Driver):
 class MemoryDriver(Driver):
     """A store of buffers of this process."""
 
+    cost_kind: CostKind = "local store"
     is_memory = True
     can_be_viewed = True
 
@@ -280,6 +286,8 @@ class ObjectStoreDriver(Driver):
             type(of_obstore).__name__, getattr(of_obstore, "url", "")
         )
         self._is_in_memory = is_exactly(of_obstore, "obstore.store", "MemoryStore")
+        if self._is_in_memory:
+            self.cost_kind = "local store"
         if is_exactly(of_obstore, "obstore.store", "LocalStore"):
             self.cost_kind = "local store"
             if is_obstore_local_store_without_links(of_obstore) and PLAIN_KEY.fullmatch(key):

@@ -119,15 +119,16 @@ _NO_LIMIT: Final = 2**31  # requests
 _DEFAULT_OF_ZARR: Final = 10  # requests
 
 
-def max_concurrent_small_requests() -> int:
+def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
     """Most requests that are under way at once, if they are small; large ones are among them.
 
-    Small are those of fewer bytes than `Limits.min_piece_nbytes`: they wait for their answer longer
-    than for its bytes. By ``zarr_bytes.small_requests``, where ``async.concurrency`` has its
-    default, and else by that.
+    Small requests have fewer bytes than `Limits.min_piece_nbytes`: they wait for their answer
+    longer than for its bytes. For a remote store, this is ``zarr_bytes.small_requests`` where
+    ``async.concurrency`` has its default. Otherwise it is ``async.concurrency``, as for large
+    requests: a store on this machine answers no sooner if more of them are under way.
     """
     limit = max_concurrent_requests()
-    if limit != _DEFAULT_OF_ZARR:
+    if limit != _DEFAULT_OF_ZARR or not is_remote:
         return limit
     return int(checked_setting("zarr_bytes.small_requests"))
 
@@ -153,7 +154,7 @@ def max_concurrent_requests() -> int:
 
 
 def max_objects_at_once(
-    total_selected_nbytes: int, object_count: int, min_large_nbytes: int
+    total_selected_nbytes: int, object_count: int, min_large_nbytes: int, *, is_remote: bool
 ) -> int:
     """Most objects of a read that are under way at once, by the bytes that are selected of them.
 
@@ -161,7 +162,9 @@ def max_objects_at_once(
     wait for one of the fewer slots for large ones.
     """
     is_small = total_selected_nbytes < min_large_nbytes * object_count
-    return max_concurrent_small_requests() if is_small else max_concurrent_requests()
+    if not is_small:
+        return max_concurrent_requests()
+    return max_concurrent_small_requests(is_remote=is_remote)
 
 
 def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
@@ -184,14 +187,16 @@ class RequestLimits(NamedTuple):
 ONE_AT_A_TIME: Final = RequestLimits(1, 1)
 
 
-def request_limits(objects_at_once: int = 1, *, are_shards: bool = False) -> RequestLimits:
+def request_limits(
+    objects_at_once: int = 1, *, are_shards: bool = False, is_remote: bool = True
+) -> RequestLimits:
     """Most requests at once of a read that has `objects_at_once` chunks or shards under way.
 
     Of chunks, as many as of all reads together. zarr's ``async.concurrency`` is the number of
     shards at once and the number of ranges of each of them, and so it is here.
     """
     large = max_concurrent_requests()
-    small = max_concurrent_small_requests()
+    small = max_concurrent_small_requests(is_remote=is_remote)
     if are_shards:
         large = min(large * min(large, objects_at_once), _NO_LIMIT)
         small = max(small, large)
