@@ -69,14 +69,14 @@ class CostSettingNames(NamedTuple):
     max_request_nbytes: str
 
 
-CostKind: TypeAlias = Literal["local", "local store", "copied memory", "remote"]
-"""Where bytes are: in files that are opened here, in others on this machine that a store is asked
-for, in memory of which a store gives copies, or elsewhere."""
+CostKind: TypeAlias = Literal["local", "zip file", "local store", "remote"]
+"""Where bytes are: in files that are opened here, in a zip file or in another store on this machine
+whose `get` is called, or elsewhere."""
 
 DEFAULTS: Final[dict[CostKind, RequestCost]] = {
     "local": RequestCost(2**15, 2**30),
-    "local store": RequestCost(2**17, 2**30),
-    "copied memory": RequestCost(2**18, 2**30),
+    "zip file": RequestCost(2**17, 2**30),
+    "local store": RequestCost(2**18, 2**30),
     "remote": RequestCost(2**16, 2**23),
 }
 """The default costs of a request, by kind of store."""

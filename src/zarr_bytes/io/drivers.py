@@ -211,9 +211,10 @@ class MemoryDriver(Driver):
         return content
 
 
-class ZipDriver(_LocalMediaDriver):
+class ZipDriver(Driver):
     """A zip file, whose compressed members are inflated from their start."""
 
+    cost_kind: CostKind = "zip file"
     objects_are_alike = False  # members may be compressed one by one
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:
@@ -254,7 +255,7 @@ class FsspecDriver(Driver):
         classes = type(file_system).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
         if is_exactly(file_system, "fsspec.implementations.memory", "MemoryFileSystem"):
-            self.cost_kind = "copied memory"
+            self.cost_kind = "local store"
         self.references = references_of_fsspec_if_any(store)
         if is_local_file_system(file_system):
             self.cost_kind = "local store"

@@ -223,7 +223,7 @@ class StoreTransport:
         sized_fetches = with_request_sizes(
             fetches,
             plan.max_request_nbytes,
-            limits.large,
+            limits.pieces,
             self._objects_at_once,
             min_piece_nbytes,
         )

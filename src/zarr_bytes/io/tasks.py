@@ -182,9 +182,10 @@ class RequestLimits(NamedTuple):
 
     large: int
     small: int  # large ones are among them
+    pieces: int  # for so many a long range is cut: 1 if it would not come sooner in several
 
 
-ONE_AT_A_TIME: Final = RequestLimits(1, 1)
+ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
 
 
 def request_limits(
@@ -200,7 +201,7 @@ def request_limits(
     if are_shards:
         large = min(large * min(large, objects_at_once), _NO_LIMIT)
         small = max(small, large)
-    return RequestLimits(large, small)
+    return RequestLimits(large, small, pieces=large if is_remote else 1)
 
 
 class _Slots:
