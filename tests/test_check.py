@@ -228,7 +228,7 @@ def test_check_finds_consolidated_metadata_that_differs_from_the_document(docume
     findings = [f for report in zarr_bytes.check(memory(documents)) for f in report.findings]
     assert [f.subject for f in findings] == [f"consolidated_metadata: {name}" for name in names]
     for f in findings:
-        assert f.found == "not the same as its zarr.json, or one of them is missing"
+        assert f.found == "differs from its zarr.json, or one of them is missing"
         assert f.permitted == "zarr.consolidate_metadata writes it anew"
 
 
@@ -479,7 +479,7 @@ class TestFormat2:
         with pytest.raises(KeyError):
             zarr.open_group(tmp_path)["d"]
         assert [(f.subject, f.found) for f in reports_of(tmp_path)[""].findings] == [
-            (f".zmetadata: {name}", "not the same as its .zarray, or one of them is missing")
+            (f".zmetadata: {name}", "differs from its .zarray, or one of them is missing")
             for name in "abd"
         ]
 

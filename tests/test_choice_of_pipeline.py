@@ -329,7 +329,7 @@ def test_shards_that_inner_chunks_do_not_divide_are_left_to_a_zarr_that_has_them
         zarr_bytes.view(array)
     explained = zarr_bytes.explain(array, 0)
     assert re.match(reason, explained.reason)
-    assert "inner chunks whose lengths divide those of the shards" in explained.remedy
+    assert "inner chunk lengths that divide the shard lengths" in explained.remedy
     assert (explained.is_partial, explained.bytes_fetched) == (False, None)
     (tmp_path / "c/0").mkdir(parents=True)
     (tmp_path / "c/0/0").write_bytes(b"of inner chunks of several sizes")

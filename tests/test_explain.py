@@ -242,7 +242,9 @@ def shared_bytes(path):
 read_only = partial(Path.chmod, mode=0o444)
 STATES = [None, Path.unlink, hard_link, behind_a_link, link_to_nothing, read_only]
 OF_SHARDS = [*STATES, few_inner_chunks, shared_bytes]
-PREALLOCATE = "none is needed: this write makes the shard complete, once. To complete all before:"
+PREALLOCATE = (
+    "none is needed: this first write completes the shard. To complete all shards in advance:"
+)
 
 
 @fuzz(examples=60)
@@ -414,11 +416,9 @@ ZARRS_CODEC = {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}
 SHARDED = {"chunks": (10, 50, 50), "shards": (30, 50, 50)}
 ROWS = {"chunks": (1, 50, 50)}
 COLUMN = np.s_[:, 3, 4]
-CODEC = (
-    "chunks go through the codec {}, so that no part of a chunk can be read or written by itself"
-)
+CODEC = "chunks go through the codec {}, so no part of a chunk can be read or written by itself"
 NO_INDEX = (
-    "chunks go through the codec sharding_indexed, with shards in shards, or with an index .*"
+    "chunks go through the codec sharding_indexed with nested shards, or with index_codecs .*"
 )
 LESS = r"a chunk has 20,000 bytes, no more than the gap of {} bytes \(zarr_bytes\.gap\.{}\)"
 GAPS = r"gaps of up to 32,768 bytes \(zarr_bytes\.gap\.local\) are read, to save requests"
@@ -493,14 +493,14 @@ READS = {
         partial(texts, zarr_format=2),
         7,
         CODEC.format("vlen-utf8"),
-        'write the array again with a data type that .*, such as texts .* .dtype="U8".',
+        'write the array again with a data type that .*, such as strings .* .dtype="U8".',
         {},
     ),
     "unknown: texts": (
         texts,
         7,
         CODEC.format("vlen-utf8"),
-        'write the array again with a data type that .*, such as texts .* .dtype="U8".',
+        'write the array again with a data type that .*, such as strings .* .dtype="U8".',
         {},
     ),
     "unknown: two checksums": (
@@ -515,14 +515,14 @@ READS = {
         by_rows,
         np.s_[7:17, 8, ::40],
         LESS.format("20,000", "local"),
-        f"{NOT_NEEDED}, as .* {by_setting('zarr_bytes.gap.local', value=0)}",
+        f"{NOT_NEEDED}: a whole .* {by_setting('zarr_bytes.gap.local', value=0)}",
         AS_MUCH,
     ),
     "small objects": (
         requested,
         np.s_[7:27, 8],
         LESS.format("65,536", "remote"),
-        f"{NOT_NEEDED}, as .* {by_setting('zarr_bytes.gap.remote', value=0)}",
+        f"{NOT_NEEDED}: a whole .* {by_setting('zarr_bytes.gap.remote', value=0)}",
         {},
     ),
     "memory": (
@@ -547,8 +547,8 @@ READS = {
     "shards: a large index": (
         one_by_one,
         7,
-        "the index of a shard takes more than the .*",
-        "write the array with larger inner chunks: the index has 16 bytes for each",
+        "the index of a shard is at least .*",
+        "write the array with larger inner chunks: each takes 16 bytes of the index",
         {},
     ),
     "everything": (
@@ -573,8 +573,8 @@ READS = {
     "a device": (
         transposed,
         7,
-        "buffers are stored_arrays.DeviceBuffer, for which zarr.*",
-        r'read to main memory, .* zarr.config.set.*"buffer": "zarr.buffer.cpu.Buffer".*',
+        "buffers are stored_arrays.DeviceBuffer, into which zarr.*",
+        r'read into main memory, .* zarr.config.set.*"buffer": "zarr.buffer.cpu.Buffer".*',
         BUFFER,
     ),
     "a device, into memory first": (in_folder, COLUMN, GAPS, LOWER_GAP, BUFFER),
@@ -626,7 +626,7 @@ def test_the_text_of_explain_has_verdict_selection_reason_remedy_and_what_matter
     array = by_shards(tmp_path)
     explained = explain(array, np.s_[25:32, 3])
     share = "8 % of the bytes of the shards are read"
-    gaps = "97 % of these are gaps between the selected elements or indexes of shards"
+    gaps = "97 % of the bytes read are gaps between the selected elements or indexes of shards"
     first, selection, reason, remedy, empty, title, *_ = str(explained).splitlines()
     assert first == f"Partial: {share}, and {gaps}."
     assert selection == f"Selection: [25:32, 3] of {array.store_path}"
@@ -661,13 +661,13 @@ def test_the_text_of_explain_of_a_write_has_the_numbers_of_a_write(tmp_path):
     whole = "they are read and written whole, to change less than 1 % of their bytes"
     assert verdict_of(explained) == f"Chunks are replaced: {whole}."
     assert "\nA write\n" in str(explained)
-    words = "whether processes may write to different elements of a chunk at one time"
+    words = "whether processes may write different elements of a chunk at the same time"
     assert table_of(explained) == {
         "acts": ("zarr_bytes.BatchedBytesPipeline", "the class that writes"),
         "kind": ("shard", ""),
         "chunks": ("2", ""),
         "opens": ("at most 4", "files that are opened"),
-        "ranges": ("8", "of bytes that are read"),
+        "ranges": ("8", "of bytes to read"),
         "bytes selected": ("2,800", ""),
         "bytes fetched": ("1,200,104", "with the indexes of shards"),
         "bytes written": ("at most 1,200,104", ""),
@@ -679,7 +679,7 @@ def test_the_text_of_explain_of_a_write_has_the_numbers_of_a_write(tmp_path):
 def test_the_text_of_explain_says_what_rounds_and_assumed_chunks_are(tmp_path):
     table = table_of(explain(requested(None), np.s_[7:27, 8]))
     assert table["requests"] == ("20", "to the store")
-    words = "requests that wait for one another; the settings say how many run at a time"
+    words = "of concurrent requests; the settings limit how many run at a time"
     assert table["rounds"] == ("1", words)
     assert table["chunks assumed"] == ("20", "not looked at, and assumed to exist")
     assert "opens" not in table
@@ -705,7 +705,7 @@ def test_the_text_of_explain_says_what_rounds_and_assumed_chunks_are(tmp_path):
             COLUMN,
             {},
             "Partial: 97 % of the bytes of the chunk are read,"
-            " and more than 99 % of these are gaps between the selected elements.",
+            " and more than 99 % of the bytes read are gaps between the selected elements.",
         ),
         (in_folder, ..., {}, "Not partial: 100 % of the bytes of the chunk are read."),
         (in_folder, np.s_[3:3], {}, "Not partial: nothing is read."),
@@ -746,7 +746,7 @@ def test_what_a_pipeline_of_another_package_reads_is_not_known(tmp_path):
     with zarr.config.set({"codec_pipeline.path": name}):
         explained = explain(by_shards(tmp_path), 7)
     assert verdict_of(explained) == f"Not known: {name} reads and writes by itself."
-    is_other = ", which is of another package: what it reads and writes is not known here"
+    is_other = ", which is from another package: its reads and writes are not known here"
     assert explained.reason.endswith(is_other)
     assert re.fullmatch(PIPELINE_AGAIN, explained.remedy)
 
@@ -776,7 +776,7 @@ def test_the_verdict_on_a_write_has_the_share(tmp_path, selection, config, verdi
 
 
 def test_a_write_that_is_not_partial_says_to_write_whole_chunks_first(tmp_path):
-    first = "write whole chunks at a time, which are not read before, or "
+    first = "write whole chunks at a time, which needs no read, or "
     for name, make, selection in (
         ("codec", partial(compressed, **SHARDED), 7),
         ("texts", texts, 7),
@@ -816,7 +816,7 @@ def test_explain_says_that_an_array_that_was_opened_to_be_read_only_is_not_writt
     tmp_path, selection
 ):
     """Whole chunks neither; and the array of any store."""
-    said = "the array was opened to be read only, so that a write is an error"
+    said = "the array was opened read-only, so a write is an error"
     for array in (
         in_format_2(tmp_path / "old"),
         compressed(tmp_path / "compressed"),
@@ -828,7 +828,7 @@ def test_explain_says_that_an_array_that_was_opened_to_be_read_only_is_not_writt
         explained = explain(read_only, selection, write=True)
         assert verdict_of(explained) == f"Nothing is written: {said}."
         assert explained.reason == said
-        assert explained.remedy == 'open it with mode="r+", and from a store that is not read-only'
+        assert explained.remedy == 'open it with mode="r+", from a store that is not read-only'
         assert (explained.is_partial, explained.may_share) == (False, False)
         assert explained.bytes_selected > 0
         assert counts_of(explained) == (0,) * 6
@@ -846,7 +846,7 @@ def test_the_explain_command_explains_a_write_to_a_store_of_fsspec(tmp_path):
     with ZipStore(tmp_path / "a.zip", mode="w") as store:
         stored(store, VALUES)
     shown = call("explain", tmp_path / "a.zip", "[7]", "--write").stdout
-    assert shown.startswith("Nothing is written: the array was opened to be read only")
+    assert shown.startswith("Nothing is written: the array was opened read-only")
 
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
@@ -927,7 +927,7 @@ def test_for_an_object_of_xarray_the_way_to_its_array_is_given(function):
 )
 def test_explain_refuses_too_many_chunks_and_explains_a_part(size, chunk_size, stop, part, write):
     array = zarr.open_array(memory({"": document_of("int16", [size], [chunk_size])}))
-    said = f"[:{stop}] has more than a million chunks of {array.store_path}, or MiB of larger"
+    said = f"[:{stop}] has more than a million chunks of {array.store_path}, or more than a million"
     with pytest.raises(ValueError, match=re.escape(said)):
         explain(array, slice(stop), write=write)
     assert explain(array, part, write=write).chunks == 1
@@ -1096,7 +1096,7 @@ class TestTheCommand:
             assert (result.exit_code, first) == (2, f"{tmp_path}: {said}")
             assert sorted(others) == sorted(f"  {line}" for line in lines)
         result = call("explain", tmp_path, "--array", "empty")
-        said = "/empty is a group, and no array is found in it"
+        said = "/empty is a group without arrays"
         assert result.stderr == f"{tmp_path}: {said}\n"
 
     def test_of_many_arrays_of_a_group_twenty_are_listed_and_chunks_are_not(self, tmp_path):

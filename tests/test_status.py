@@ -307,9 +307,9 @@ class TestCommand:
         assert zarr_bytes.__version__ == metadata.version("zarr-bytes")
         assert call("--version").stdout == f"zarr-bytes {zarr_bytes.__version__}\n"
         assert call().exit_code == 2
-        for said in "Reads of selected bytes in Zarr arrays:", "status Say whether zarr uses this":
+        for said in "Partial reads of Zarr arrays:", "status Show whether zarr uses this":
             assert f" {said} " in " ".join(call().stdout.split())
-        assert "\n\nExit status: 0 if it does, 1 if not, " in call("status", "--help").stdout
+        assert "\n\nExit status: 0 if zarr uses it; 1 if not, " in call("status", "--help").stdout
         assert call("status", "--jso").stderr.endswith(" unrecognized arguments: --jso\n")
 
     def test_commands_print_to_closed_streams_and_to_ascii(self, monkeypatch):

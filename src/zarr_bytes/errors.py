@@ -1,6 +1,6 @@
-"""The errors of this package, and warnings that point at the line that has called zarr.
+"""The errors of this package, and warnings that point at the line that called zarr.
 
-Each message names the value found and the permitted values.
+Each message has the value that was found and the permitted values.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ import zarr
 if TYPE_CHECKING:
     from types import FrameType
 
-# Not by the extra `ml`, which pip finds only once zarr-bytes is on a package index.
+# Not the extra `ml`, which pip only finds once zarr-bytes is on a package index.
 HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
 
 
 class ChunkSizeError(ValueError):
-    """A chunk of the wrong size for its shape and data type.
+    """A chunk that has the wrong size for its shape and data type.
 
-    Also a byte range of a chunk that arrives short, or that is missing while other byte ranges
-    exist. The message gives both sizes in bytes, and for a byte range the key of the chunk.
+    Also a byte range of a chunk that is too short, or that is missing while other byte ranges
+    exist. The message has both sizes in bytes, and for a byte range the key of the chunk.
     """
 
 
 class ChunkFileError(ValueError):
     """Something other than a regular file where a local store should have a chunk file.
 
-    A folder, a FIFO, a socket or a device: reading could block for ever. Also a file that was
+    It is a folder, a FIFO, a socket or a device; reading could block forever. Also a file that was
     replaced or deleted while a view changed it.
     """
 
 
 class ShardIndexError(ValueError):
-    """A shard index that is truncated or damaged, or has byte ranges that are not inner chunks."""
+    """A shard index that is truncated or damaged, or has byte ranges that aren't inner chunks."""
 
 
 class BoolValueError(ValueError):
     """A byte of a stored bool that is neither 0 nor 1.
 
-    The message gives the byte, its index in the chunk or selection, and its position in bytes.
+    The message has the byte, its index in the chunk or selection, and its position in bytes.
     """
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened or written, or has no Zarr metadata."""
+    """A store that can't be opened or written, or has no Zarr metadata."""
 
 
 class _HintingMetadataError(Exception):
     """A part of a metadata document that is not permitted.
 
-    zarr opens the members of a group one after another, and raises the error of a member, which
-    does not name the array. A note on the error gives the command that names it.
+    zarr opens the members of a group one by one, and raises the error of a member without the name
+    of its array. A note on the error has the command that names the array.
     """
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
@@ -64,17 +64,17 @@ class _HintingMetadataError(Exception):
 
 
 class ConfigurationError(_HintingMetadataError, ValueError):
-    """A configuration of a codec that is not permitted, or does not fit the data type."""
+    """A codec configuration that is not permitted, or doesn't fit the data type."""
 
 
 class FillValueError(_HintingMetadataError, TypeError):
     """A fill value that is not permitted for its data type, and that zarr doesn't read either.
 
-    With the setting ``zarr_bytes.fill_values`` "strict", every fill value that is not permitted.
+    If the setting ``zarr_bytes.fill_values`` is "strict", any fill value that is not permitted.
     """
 
-    # A TypeError, because zarr would replace a ValueError by its own error, which does not name the
-    # permitted values.
+    # A TypeError, because zarr would replace a ValueError with its own error, which doesn't have
+    # the permitted values.
 
     def __init__(self, message: str, permitted: str = "") -> None:
         super().__init__(message)
@@ -82,16 +82,16 @@ class FillValueError(_HintingMetadataError, TypeError):
 
 
 class FillValueWarning(UserWarning):
-    """A fill value in a form that the specification does not permit, which zarr reads.
+    """A fill value that zarr reads, in a form that the specification doesn't permit.
 
-    Given once for an array, for the line that opens it or its group.
+    The warning is given once for an array, for the line that opens the array or its group.
     """
 
 
 class DataTypeNameError(_HintingMetadataError, TypeError):
     """A data type name that looks like a raw data type, such as ``r12``, but is not permitted."""
 
-    # A TypeError, because zarr would take a ValueError to mean that another data type matches.
+    # A TypeError, because after a ValueError zarr would try other data types.
 
 
 class MissingPackageError(_HintingMetadataError, ImportError):
@@ -102,7 +102,7 @@ class MissingPackageError(_HintingMetadataError, ImportError):
 
 
 def describe_causes_of_wrong_size(found_nbytes: int, expected_nbytes: int) -> str:
-    """A clause for a message: why a stored chunk may have another size than it should."""
+    """A clause for a message: the possible causes of a stored chunk of the wrong size."""
     fault = "truncated" if found_nbytes < expected_nbytes else "too long"
     return (
         f"the stored chunk is {fault}, or it was written with another data type, chunk shape or"
@@ -133,9 +133,9 @@ def shape_mismatch_error(found_shape: tuple[int, ...], needed_shape: tuple[int, 
 
 
 def not_an_array_error(found: object) -> TypeError:
-    """Error for an argument `found` in place of an array; it says how to open the array.
+    """Error for an argument `found` that isn't an array, with a call that opens the array.
 
-    For a group, and for what xarray has opened, the call takes the array from there.
+    For a group or an object of xarray, the call gets the array from there.
     """
     call = "zarr.open_array(...)"
     if isinstance(found, zarr.Group):
@@ -150,7 +150,7 @@ def not_an_array_error(found: object) -> TypeError:
 
 
 def describe_error(error: Exception) -> str:
-    """Text of an error for a message; with its class before it, if that is not of this package."""
+    """Text of an error for a message, after its class if the class isn't from this package."""
     if type(error).__module__ == __name__:
         return str(error)
     return f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -160,7 +160,7 @@ def short_repr(value: object) -> str:
     """`repr` of a value for a message, shortened if it is long."""
     try:
         return reprlib.repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
+    except ValueError:  # Python prints no integer of more than 4,300 digits; goes with Python 3.13
         return "an integer of thousands of digits"
 
 
@@ -170,9 +170,9 @@ _CALLED_PACKAGES: Final = ("zarr", "zarr_bytes")
 def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
     """Issue a warning for the line outside zarr and this package that led to this call.
 
-    zarr reads in a thread of its own, so that no `stacklevel` says which line it is.
+    zarr reads in its own thread, so no `stacklevel` gives that line.
     """
-    # Without a caller, as in a callback of an event loop that nobody waits for, it is this line.
+    # This line if there is no caller, as in a callback of an event loop that nothing waits for.
     frame = _find_user_frame_in_any_thread() or sys._getframe()
     module_globals = frame.f_globals
     warnings.warn_explicit(
@@ -188,7 +188,8 @@ def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None
 def _find_user_frame_in_any_thread() -> FrameType | None:
     """The innermost frame of a caller of zarr or of this package; None if there is none.
 
-    That of this thread, or else of any thread, since zarr reads in a thread of its own.
+    The frame is from this thread if possible, and otherwise from any thread, since zarr reads in
+    its own thread.
     """
     own: FrameType | None = sys._getframe()
     for frame in chain([own], sys._current_frames().values()):

@@ -1,4 +1,4 @@
-"""`check`: a test of every node of a store, and of its stored chunks against the metadata.
+"""`check`: a check of every node of a store, and of the stored chunks against the metadata.
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types" (`bool`); sharding
 codec 1.0, "Binary shard format".
@@ -77,13 +77,13 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.zarr_versions import ArrayMetadata
 
-_MAX_LISTED: Final = 20  # nodes that are listed, first those with findings, and findings of one
-_MAX_CHUNKS: Final = 10**1000  # a count that is printed; Python prints at most 4,300 digits
-_MAX_BOOL_NBYTES: Final = 2**23  # bytes of bools read at once
+_MAX_LISTED: Final = 20  # nodes, those with findings first; also findings of one node
+_MAX_CHUNKS: Final = 10**1000  # the largest printed count; Python prints at most 4,300 digits
+_MAX_BOOL_NBYTES: Final = 2**23  # bytes of bools per read
 _NOT_OPENED: Final = "zarr does not open it"
 # Temporary files of LocalStore and of this package.
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")
-# Settings with which nodes are opened, so that the verdict is the same in every process.
+# The settings for opening nodes, so that every process gives the same verdict.
 _CONFIG: Final = {
     "array.rectilinear_chunks": True,
     **{f"codecs.{name}": path for name, path in CLASSES.items()},
@@ -92,7 +92,7 @@ _CONFIG: Final = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A value that does not conform, or a note, and the permitted values."""
+    """A value that doesn't conform, or a note, with the permitted values."""
 
     subject: str  # a member of the metadata document, or the key of a document or a chunk
     found: str
@@ -102,17 +102,17 @@ class Finding:
 
 @dataclass
 class ArrayReport:
-    """The findings for an array, a group or another document."""
+    """The findings for an array, a group or an unreadable document."""
 
     path: str
     kind: str  # "array", "group" or "unreadable"
     zarr_format: int | None = None  # 2 or 3; None without a document that can be read
     conforms: bool = True  # all findings are notes
-    data_type: str = ""  # as the document has it
+    data_type: str = ""  # as in the document
     codecs: list[str] = field(default_factory=list)  # in format 2, the filters and the compressor
-    chunks: int | None = None  # of the grid, and stored ones; None if they are not checked
-    stored_chunks: int | None = None
-    not_checked: str = ""  # why chunks, or the members of a group, are not
+    chunks: int | None = None  # in the grid; None if chunks aren't checked
+    stored_chunks: int | None = None  # None if chunks aren't checked
+    not_checked: str = ""  # why the chunks, or the members of a group, aren't checked
     findings: list[Finding] = field(default_factory=list)
 
     def _table_row(self) -> tuple[Cell, ...]:
@@ -135,10 +135,10 @@ class ArrayReport:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Result):
-    """The result of `check`. Prints as a table; iteration gives each `ArrayReport`."""
+    """The result of `check`. It prints as a table, and iterates over the `ArrayReport` objects."""
 
     store: str
-    conforms: bool  # False also if nothing was checked
+    conforms: bool  # also False if nothing was checked
     verdict: str
     is_complete: bool  # whether everything was checked
     nodes: list[ArrayReport]
@@ -173,29 +173,29 @@ def check(
     storage_options: Mapping[str, object] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> CheckReport:
-    """Check whether every array and group of a store opens, and the stored chunks of the arrays.
+    """Check that every array and group of a store opens, and that stored chunks are valid.
 
-    Everything is opened as with the setting ``zarr_bytes.fill_values: strict``. Of uncompressed
-    arrays, the size of each stored chunk, the index of each shard and each bool are checked. Arrays
-    of Zarr format 2 are checked as those of format 3; where a node has documents of both, zarr
-    opens format 3. Only what zarr lists is checked, and in a folder that each chunk is a file:
-    links to folders are not followed. Nothing is written. The command ``zarr-bytes check`` calls
-    this function.
+    Nodes are opened with strict fill values (``zarr_bytes.fill_values: strict``). For uncompressed
+    arrays, the size of each stored chunk, the index of each shard and the value of each bool are
+    checked. Zarr formats 2 and 3 are checked alike; if a node has documents of both formats, zarr
+    opens format 3. Only the keys that zarr lists are checked, and in a folder also that each chunk
+    is a file; links to folders are not followed. Nothing is written. The command ``zarr-bytes
+    check`` calls this function.
 
     Parameters
     ----------
     store : str, os.PathLike or zarr.abc.store.Store
         A folder, a ``.zip`` file, a URL for fsspec, or an open store.
     storage_options : mapping, optional
-        Arguments for fsspec; only for a URL.
+        Arguments for fsspec; only permitted with a URL.
     progress : callable, optional
         Called with a `Progress`, in another thread.
 
     Raises
     ------
     StoreError
-        If the store cannot be opened, or holds no Zarr metadata; or for `storage_options` without a
-        URL.
+        If the store can't be opened or has no Zarr metadata, or if `storage_options` are given
+        without a URL.
 
     Examples
     --------
@@ -232,15 +232,16 @@ class _StoreCheck:
         self._reports: list[ArrayReport] = []
 
     async def check_all_nodes(self) -> list[ArrayReport]:
-        """Reports of arrays, and of groups and other documents with findings, sorted by path."""
-        reads_fill_values_strictly.set(True)  # in this task and its own
+        """Reports sorted by path: of all arrays, and of other nodes with something to report."""
+        reads_fill_values_strictly.set(True)  # in this task and the tasks that it starts
         self._nodes = await list_keys_by_node(self._store)
-        # Members come before their groups, whose copies of documents are compared with them.
+        # Members come before their groups: the consolidated copies in a group are compared with the
+        # documents of its members.
         for path in sorted(self._nodes, reverse=True):
             report = ArrayReport(path, "unreadable")
             self._reports.append(report)
             keys_in_node = self._nodes[path]
-            # All of them in a store that cannot list.
+            # All document keys if the store can't list.
             keys = [key for key in DOCUMENT_KEYS if key in keys_in_node] or DOCUMENT_KEYS
             try:
                 await self._fill_in_report_of_node_or_raise(report, keys, keys_in_node)
@@ -261,10 +262,10 @@ class _StoreCheck:
     async def _fill_in_report_of_node_or_raise(
         self, report: ArrayReport, document_keys: Sequence[str], keys_in_node: list[str]
     ) -> None:
-        """Fill in the report of a node; its keys, without its path, are `keys_in_node`.
+        """Fill in the report of a node. `keys_in_node` are its keys, without its path.
 
-        The first of the `document_keys` that is there is that of its document. Whatever zarr raises
-        when it opens the node is raised here, too.
+        The document of the node is at the first existing key of `document_keys`. Any error that
+        zarr raises when it opens the node is raised here, too.
         """
         if temporary := list(filter(_TEMPORARY.search, keys_in_node)):
             text = "left by interrupted writes; may be deleted while nobody writes: "
@@ -289,7 +290,7 @@ class _StoreCheck:
         report.not_checked = "" if keys_in_node else "the store cannot list"
         if report.kind == "array":
             codecs: Iterable[Codec] = codecs_or_empty_if_unknown(metadata)
-            # In format 2, they are in one codec of zarr, which has no name.
+            # In format 2, zarr wraps all codecs in one codec without a name.
             if document.zarr_format == 2:
                 codecs = iter_codecs_unsupported_by_themselves(codecs)
             report.codecs = list(map(codec_name_or_class_name, codecs))
@@ -305,10 +306,10 @@ class _StoreCheck:
     async def _read_documents_or_add_findings(
         self, report: ArrayReport, document: MetadataDocument, keys_in_node: list[str]
     ) -> dict[str, dict[str, Any]] | None:
-        """The document of a node, and in format 2 those that zarr reads with it, by their keys.
+        """The document of a node, and in format 2 the documents that zarr reads with it, by key.
 
-        None if one of these cannot be read, which becomes a finding. So do numbers such as NaN,
-        which are not JSON and which zarr reads.
+        None if one of the documents can't be read, which becomes a finding. Numbers such as NaN,
+        which zarr reads although they aren't JSON, become findings, too.
         """
         documents = {document.key: document.members}
         keys = [ATTRIBUTES_KEY, CONSOLIDATED_KEY] if document.key == GROUP_KEY else [ATTRIBUTES_KEY]
@@ -318,7 +319,7 @@ class _StoreCheck:
             try:
                 members = await read_json_object_or_none(self._store, join_key(report.path, key))
                 if members is not None and key == CONSOLIDATED_KEY:
-                    parse_consolidated_copies_or_none(key, members)  # whatever it raises
+                    parse_consolidated_copies_or_none(key, members)  # raises if it is damaged
             except Exception as error:  # noqa: BLE001 -- of any store
                 report.findings.append(Finding(key, describe_error(error)))
                 report.not_checked = f"its {key} is damaged"
@@ -335,7 +336,7 @@ class _StoreCheck:
     async def _check_stored_chunks_if_possible(
         self, report: ArrayReport, metadata: ArrayMetadata, keys_in_node: list[str]
     ) -> None:
-        """Add what is found in the chunks among `keys_in_node`, or say why they are not checked."""
+        """Add the findings for the chunks in `keys_in_node`, or set why they aren't checked."""
         codecs = codecs_or_empty_if_unknown(metadata)
         spec = chunk_spec_if_regular(metadata)
         if not is_uncompressed(codecs):
@@ -367,13 +368,13 @@ class _StoreCheck:
     async def _check_chunk_until_sure_and_report_progress(
         self, report: ArrayReport, layout: ObjectLayout, key_in_node: str
     ) -> Finding | None:
-        """The finding for a stored object, and progress; None if it conforms or is missing.
+        """The finding for a stored object; None if it conforms or is missing. Reports progress.
 
-        An object may be replaced while it is read: it is read again until a finding comes twice,
+        An object may be replaced during the read. It is read until two findings in a row are equal,
         at most five times.
         """
         finding = None
-        for _ in range(5):  # until two looks find the same
+        for _ in range(5):  # until two findings in a row are equal
             before = finding
             try:
                 finding = await self._find_fault_or_raise_if_missing(
@@ -404,7 +405,7 @@ class _StoreCheck:
         A FileNotFoundError if it is missing, and a ValueError if its index is damaged.
         """
         full_key = join_key(node_path, key_in_node)
-        # That of the layout permits any byte for a bool in format 2, as zarr does.
+        # Made anew: in format 2, the layout permits any byte for a bool, as zarr does.
         element_layout = element_layout_of(layout.encoded_dtype, layout.endian)
         nbytes = layout.inner_chunk_nbytes
         step = max(_MAX_BOOL_NBYTES // layout.item_size, 1) * layout.item_size
@@ -435,7 +436,7 @@ class _StoreCheck:
     async def _read_whole_range_or_raise(self, key: str, start: int, stop: int) -> Bytes:
         """Bytes `start` to `stop` of an object.
 
-        A FileNotFoundError if it is missing, and a ChunkSizeError if it has not all of them.
+        A FileNotFoundError if the object is missing, and a ChunkSizeError if it is too short.
         """
         buffer = await self._store.get(key, cpu.buffer_prototype, RangeByteRequest(start, stop))
         if buffer is None:
@@ -450,9 +451,9 @@ class _StoreCheck:
     async def _add_findings_on_consolidated_copies(
         self, group_report: ArrayReport, zarr_format: int, copies: dict[str, MetadataDocument]
     ) -> None:
-        """Compare consolidated metadata with the documents of the members that are read already.
+        """Compare consolidated metadata with the documents of the members, which have been read.
 
-        zarr opens the members of a group by the copies. Differences become findings.
+        zarr opens the members of a group from the copies. Differences become findings.
         """
         place = "consolidated_metadata" if zarr_format == 3 else CONSOLIDATED_KEY
         prefix = join_key(group_report.path, "")
@@ -467,7 +468,7 @@ class _StoreCheck:
         for name in sorted(documents.keys() | copies.keys()):
             if not await _have_equal_metadata(documents.get(name), copies.get(name)):
                 key = (documents.get(name) or copies[name]).key
-                found = f"not the same as its {key}, or one of them is missing"
+                found = f"differs from its {key}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
                 group_report.findings.append(Finding(f"{place}: {name}", found, advice))
 
@@ -475,11 +476,11 @@ class _StoreCheck:
 async def _have_equal_metadata(
     document: MetadataDocument | None, copy: MetadataDocument | None
 ) -> bool:
-    """Whether a document and its consolidated copy describe the same node, attributes apart.
+    """Whether a document and its consolidated copy are equivalent, except for attributes.
 
-    Attributes change without being copied, and a group has nothing else. Documents may leave out
-    defaults: others than equal ones are compared as zarr opens them. False if one is None, or zarr
-    does not open it.
+    Attributes may change without the copy, and a group has nothing else. Documents may leave out
+    defaults, so unequal documents are opened by zarr and then compared. False if either is None, or
+    if zarr doesn't open it.
     """
     if document is None or copy is None or document.kind != copy.kind:
         return False
@@ -499,10 +500,10 @@ async def _have_equal_metadata(
 def _find_chunks_that_are_no_files(
     folder: Path, metadata: ArrayMetadata, grid: ChunkGrid, listed: Collection[str]
 ) -> list[Finding]:
-    """A finding for each folder, FIFO or the like in an array's folder where a chunk should be.
+    """A finding for each folder, FIFO or the like where an array's folder should have a chunk file.
 
-    Keys that the store has `listed` are files. Links to folders are not followed, and only folders
-    that may have chunks are listed.
+    Keys that the store has `listed` are files. Links to folders are not followed. Only folders that
+    may have chunks are listed.
     """
     findings = []
     depth = metadata.encode_chunk_key((0,) * len(grid.chunk_counts)).count("/")
@@ -524,8 +525,8 @@ def _find_chunks_that_are_no_files(
 def _is_chunk_key(
     key_in_array: str, metadata: ArrayMetadata, chunk_counts: tuple[int, ...]
 ) -> bool:
-    """Whether `key_in_array` is the key of a chunk of a grid of `chunk_counts` along each axis."""
-    # Python reads no integer of more than 4,300 digits.
+    """Whether `key_in_array` is a chunk key; `chunk_counts` is the grid size along each axis."""
+    # Python doesn't parse integers of more than 4,300 digits.
     numbers = re.findall("[0-9]{1,4300}", key_in_array) if chunk_counts else []
     chunk_coords = tuple(map(int, numbers))
     is_within = len(chunk_coords) == len(chunk_counts) and all(map(lt, chunk_coords, chunk_counts))
@@ -535,18 +536,18 @@ def _is_chunk_key(
 async def _open_documents_in_memory(
     path: str, kind: str, documents: Mapping[str, dict[str, Any]]
 ) -> Any:
-    """The array or group of metadata documents, by their keys, as zarr opens it at this path.
+    """The array or group that zarr opens from metadata documents, which are given by key.
 
-    Whatever zarr raises for the documents is raised; its warnings are not shown.
+    Errors of zarr are raised; its warnings are hidden.
     """
     open_node = open_array if kind == "array" else open_group
     texts = {key: json.dumps(document) for key, document in documents.items()}
     store = MemoryStore(
         {join_key(path, key): cpu.Buffer.from_bytes(text.encode()) for key, text in texts.items()}
     )
-    # As little as possible: all threads share zarr's configuration, and may change it meanwhile.
+    # Few settings: all threads share zarr's configuration, and may change it during the block.
     config = {key: value for key, value in _CONFIG.items() if zarr_setting_or_default(key) != value}
-    # Once zarr needs no such setting, a typed configuration raises for it.
+    # A zarr that no longer needs this setting may have a typed configuration that rejects it.
     is_rectilinear = "rectilinear" in texts.get(METADATA_KEY, "")
     if not is_rectilinear or zarr_setting_or_default("array.rectilinear_chunks") is None:
         config.pop("array.rectilinear_chunks", None)

@@ -1,4 +1,4 @@
-"""The commands on a command line: arguments, output and exit statuses."""
+"""The command line: arguments, output and exit statuses."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """The result of a command, and whether its exit status is 0, or else 1."""
+    """The result of a command, and whether its exit status is 0; otherwise it is 1."""
 
     result: Result
     is_success: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command with `arguments`, or those of the process, and return its exit status.
+    """Run a command with `arguments` and return its exit status.
 
-    0 and 1 are the verdict of the command; 1 is also for output that cannot be written, 2 for a
-    store or selection that does not fit, and 130 for an interrupt. A SystemExit with status 2 if
-    arguments are not permitted.
+    The default is the arguments of the process. The exit status is 0 or 1 for the verdict of the
+    command; 1 also if the output can't be written, 2 if the store or the selection is not valid,
+    and 130 after an interrupt. A SystemExit with status 2 if the arguments are not permitted.
     """
-    # None where the caller has closed them, as by ``>&-``.
+    # The streams are None if the caller has closed them, as by ``>&-``.
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, commands = _make_parsers()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in commands:
-        parser.parse_args(words)  # exits, unless nothing is named
+        parser.parse_args(words)  # exits, unless there are no words
         parser.print_help()
         return 2
     options = commands[words[0]].parse_or_exit(words[1:])
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-    except OSError as error:  # such as of a pager that was closed, or a full disk
+    except OSError as error:  # such as a closed pager, or a full disk
         with suppress(OSError):  # for the rest of the output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
@@ -86,36 +86,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _CommandParser(NamedTuple):
-    """The parser of all arguments of a command, and one of its options alone."""
+    """The parser of all arguments of a command, and a parser of its options alone."""
 
     all_arguments: ArgumentParser
     options: ArgumentParser
 
     def parse_or_exit(self, words: list[str]) -> Namespace:
-        """The arguments in `words`, where options stand anywhere before ``--``.
+        """The arguments in `words`; options may stand anywhere before ``--``.
 
-        A SystemExit, after a message, if they are not permitted.
+        A SystemExit, after a message, if the arguments are not permitted.
         """
-        # By itself, `parse_args` fails for ``STORE --array PATH SELECTION``: of the first group of
-        # positional arguments it takes all, with defaults for those that stand behind an option.
-        # `parse_intermixed_args` drops ``--`` where it is before all positional arguments.
+        # `parse_args` alone fails for ``STORE --array PATH SELECTION``: at the first group of
+        # positional arguments it assigns all of them, with defaults for the ones after an option.
+        # `parse_intermixed_args` drops a ``--`` before all positional arguments.
         end = words.index("--") if "--" in words else len(words)
         parsed_options, others = self.options.parse_known_args(words[:end])
         return self.all_arguments.parse_args(others + words[end:], parsed_options)
 
 
 class _Parsers(NamedTuple):
-    """The parser of all commands, for help and for errors; and the parser of each, by its name."""
+    """The parser of all commands, for help and errors, and the parser of each command by name."""
 
     all_commands: ArgumentParser
     by_command: dict[str, _CommandParser]
 
 
 def _make_parsers() -> _Parsers:
-    """The parsers of the command line, by the docstrings and the arguments of `_COMMANDS`."""
+    """The parsers of the command line, from the docstrings and arguments of `_COMMANDS`."""
     parser = ArgumentParser(
         "zarr-bytes",
-        description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
+        description="Partial reads of Zarr arrays: whether they are active, and their cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
@@ -142,9 +142,9 @@ def _make_parsers() -> _Parsers:
 
 
 def _run_status(_: Namespace) -> Outcome:
-    """Say whether zarr uses this package, and who decided that.
+    """Show whether zarr uses this package, and the source of each setting.
 
-    Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
+    Exit status: 0 if zarr uses it; 1 if not, or if a setting is unknown or has a value that is not
     permitted.
     """
     result = status()
@@ -152,13 +152,13 @@ def _run_status(_: Namespace) -> Outcome:
 
 
 def _run_check(arguments: Namespace) -> Outcome:
-    """Check whether every array and group opens, and the stored chunks; write nothing.
+    """Check that every array and group opens, and that stored chunks are valid; write nothing.
 
     Fill values must be as the specification permits them. For uncompressed arrays, the size of each
-    stored chunk is checked, the index of each shard, and that bools are 0 or 1.
+    stored chunk and the index of each shard are checked, and that bools are 0 or 1.
 
-    Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
-    could be checked, 2 if STORE cannot be opened.
+    Exit status: 0 if everything that was checked conforms, 1 if something doesn't conform or
+    nothing could be checked, 2 if STORE can't be opened.
     """
     options = parse_storage_options(arguments.storage_option)
     with progress_bar_or_no_op() as progress:
@@ -167,12 +167,12 @@ def _run_check(arguments: Namespace) -> Outcome:
 
 
 def _run_preallocate(arguments: Namespace) -> Outcome:
-    """Make every chunk of uncompressed arrays in advance, so that processes can share each of them.
+    """Make every chunk of uncompressed arrays in advance, so that processes can share chunks.
 
-    Missing chunks and shards are made of the fill value, and take no room on the disk where that is
-    zero. Shards get the inner chunks that they lack. What is there is kept.
+    Missing chunks and shards are filled with the fill value; if that is zero, they take no disk
+    space. Shards get the inner chunks that they lack. Existing chunks are kept.
 
-    Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
+    Exit status: 0 if all chunks of all arrays exist now, 1 if not, 2 if STORE can't be opened.
     """
     with progress_bar_or_no_op() as progress:
         allocated = preallocate_arrays_or_list_refused(
@@ -182,14 +182,14 @@ def _run_preallocate(arguments: Namespace) -> Outcome:
 
 
 def _run_explain(arguments: Namespace) -> Outcome:
-    """Say what a read of a selection does, and why it is not partial; read no chunk.
+    """Explain the cost of reading a selection, and why a read isn't partial; read no chunk.
 
-    SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
-    '[:, 7, 3]', or 'oindex[[1, 2], 3:9]', 'vindex[...]' or 'blocks[...]'. Without it, everything is
-    selected.
+    SELECTION is written as in Python: integers, slices, ... and lists of integers in brackets, such
+    as '[:, 7, 3]', or 'oindex[[1, 2], 3:9]', 'vindex[...]' or 'blocks[...]'. The default is the
+    whole array.
 
-    Exit status: 0 if the read is partial, or no chunk is read and replaced by the write; 1 if not,
-    2 if STORE cannot be opened or SELECTION does not fit the array.
+    Exit status: 0 if the read is partial, or if the write reads and replaces no chunk; 1 if not; 2
+    if STORE can't be opened or SELECTION doesn't fit the array.
     """
     accessor, selection = parse_selection(arguments.selection)
     with open_store(arguments.store, parse_storage_options(arguments.storage_option)) as (store, _):
@@ -222,16 +222,16 @@ _ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
         "metavar": "KEY=VALUE",
         "action": "append",
         "default": [],
-        "help": "what fsspec needs to open the URL, such as anon=true; may be repeated",
+        "help": "an option for fsspec to open the URL, such as anon=true; may be repeated",
     },
     "--json": _FLAG | {"help": "print one JSON document, for programs"},
     "--write": _FLAG | {"help": "explain a write"},
     "--any-size": _FLAG | {"help": "make over a million files, or more than the disk can hold"},
     "-v --verbose": _FLAG | {"dest": "in_full", "help": "list the data types, with their classes"},
-    "--all": _FLAG | {"dest": "in_full", "help": "list every array, also of many"},
-    "--strict": _FLAG | {"help": "exit status 1 also where something is not checked"},
+    "--all": _FLAG | {"dest": "in_full", "help": "list every array, even if there are many"},
+    "--strict": _FLAG | {"help": "exit status 1 also if something is not checked"},
 }
-"""The keywords of `add_argument`, by the names of an argument."""
+"""The keyword arguments of `add_argument`, by the names of an argument."""
 _COMMANDS: Final[dict[Callable[[Namespace], Outcome], list[str]]] = {
     _run_status: ["--json", "-v --verbose"],
     _run_check: ["store", "--storage-option", "--json", "--all", "--strict"],

@@ -1,4 +1,4 @@
-"""`counting`: the reads and writes of this package during a block of code, by store."""
+"""`counting`: counts the reads and writes of this package during a block of code, by store."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(repr=False)
 class Counted(Result, Counts):
-    """`Counts` in total and by store; prints as a table, and a loop gives the names of the stores.
+    """`Counts` in total and by store. It prints as a table, and iterates over the store names.
 
     Attributes
     ----------
     stores : dict of str to Counts
-        The numbers of each store, by the path of a folder, or the class and URL of a store.
+        The counts of each store, by the path of a folder, or by the class and URL of a store.
     by_zarr : int
-        Number of chunks, inner chunks and indexes of shards that zarr has read or written by
-        itself, through the codec `bytes`. They are not counted otherwise.
+        Number of chunks, inner chunks and shard indexes that zarr has read or written by itself,
+        through the codec `bytes`. They are not in the other counts.
     """
 
     stores: dict[str, Counts] = field(default_factory=dict)
     by_zarr: int = 0
 
     def count(self, store_name_or_none_for_zarr: str | None, counts: Counts) -> None:
-        """Add the counts of a store; None is for chunks that zarr reads or writes by itself.
+        """Add the counts of a store; the name is None for chunks that zarr handles by itself.
 
         Called in the thread that reads or writes, under `io.counters.lock`.
         """
@@ -64,14 +64,14 @@ class Counted(Result, Counts):
 def counting() -> Iterator[Counted]:
     """Count the chunks, requests and bytes that this package reads and writes in a block of code.
 
-    All threads of the process are counted. Blocks may be nested and concurrent; each of them counts
-    everything. Not counted are metadata documents, reads of `view` through a mapping, and chunks
-    that zarr reads or writes by itself, such as compressed chunks.
+    All threads of the process are counted. Blocks may be nested or concurrent; each block counts
+    everything. Metadata documents, reads of `view` through a mapping, and chunks that zarr reads or
+    writes by itself, such as compressed chunks, are not counted.
 
     Yields
     ------
     Counted
-        Counts until the end of the block.
+        The counts so far; they stop changing at the end of the block.
 
     Examples
     --------

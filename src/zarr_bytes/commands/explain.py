@@ -1,7 +1,7 @@
-"""`explain`: what a read or write of a selection will do, why it is not partial, and what to do.
+"""`explain`: the forecast of a read or write, with a reason and a remedy if it isn't partial.
 
-zarr's indexer divides the selection by chunk, and the plans of reading and writing count the bytes
-of each chunk. For a write, and for shards, files are opened, and their status and index are read.
+zarr's indexer divides the selection by chunk, and the read and write plans count the bytes of each
+chunk. For writes and for shards, files are opened to read their status and index.
 """
 
 from __future__ import annotations
@@ -114,15 +114,15 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import RequestCost
     from zarr_bytes.zarr_versions import ArraySpec
 
-# A selection may have as many chunks, or as many steps of large chunks. A chunk takes some 20
-# microseconds if it is like the one before, most of them in zarr's indexer.
+# The limit for the chunks of a selection, and for the steps of large chunks. A chunk that is like
+# the previous one takes about 20 microseconds, mostly in zarr's indexer.
 _MAX_CHUNKS: Final = 10**6
 _LARGE_CHUNK_STEP: Final = 2**20  # bytes
 _MAX_FILES_LOOKED_AT: Final = 1000
-_MAX_ORDERED_INNER_CHUNKS: Final = 2**20  # in a shard; more are assumed to be in C order
-_ACCESSORS: Final = ("oindex", "vindex", "blocks")  # of an array, each with an indexer of its own
+_MAX_ORDERED_INNER_CHUNKS: Final = 2**20  # in a shard; if there are more, C order is assumed
+_ACCESSORS: Final = ("oindex", "vindex", "blocks")  # of an array, each with its own indexer
 _OWN_CLASSES: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
-# The attributes of an explanation that its table has, each with a few words on it.
+# The attributes of an explanation that its table shows, each with a note.
 _READ_ROWS: Final = {
     "acts": "the class that reads",
     "kind": "",
@@ -130,7 +130,7 @@ _READ_ROWS: Final = {
     "chunks_assumed": "not looked at, and assumed to exist",
     "opens": "files that are opened",
     "requests": "to the store",
-    "rounds": "requests that wait for one another; the settings say how many run at a time",
+    "rounds": "of concurrent requests; the settings limit how many run at a time",
     "ranges": "of bytes",
     "bytes_selected": "",
     "bytes_fetched": "",
@@ -139,19 +139,19 @@ _READ_ROWS: Final = {
 _WRITE_ROWS: Final = _READ_ROWS | {
     "acts": "the class that writes",
     "chunks_in_place": "changed without replacing the file",
-    "ranges": "of bytes that are read",
+    "ranges": "of bytes to read",
     "bytes_written": "",
-    "may_share": "whether processes may write to different elements of a chunk at one time",
+    "may_share": "whether processes may write different elements of a chunk at the same time",
 }
-# Numbers that are smaller where chunks become empty.
+# Numbers that are smaller if chunks become empty.
 _DEPEND_ON_VALUES: Final = ("opens", "chunks_in_place", "bytes_written")
 _IN_WORDS: Final = {"None": "not known in advance", "True": "yes", "False": "no"}
 _NOT_NEEDED: Final = "none is needed"
-_WRITE_WHOLE: Final = "write whole chunks at a time, which are not read before"
+_WRITE_WHOLE: Final = "write whole chunks at a time, which needs no read"
 
 
 class _Reason(NamedTuple):
-    """Why more than the selection is read, or why chunks are replaced; and what to do about it.
+    """Why more than the selection is read, or why chunks are replaced; and the remedy.
 
     Both are sentences without a full stop.
     """
@@ -160,76 +160,76 @@ class _Reason(NamedTuple):
     remedy: str
 
     def of_file(self, path: str) -> _Reason:
-        """The reason with the path of the file that it is about."""
+        """The reason, with the path of its file in front."""
         return self._replace(text=f"{path} {self.text}")
 
 
 # Reasons why a file is not written in place, without its path.
 _IS_LINK: Final = _Reason(
     "is a symbolic link",
-    "none is needed: the first write replaces the link by a file, and leaves what it points to",
+    "none is needed: the first write replaces the link with a file, and keeps the link's target",
 )
 _HAS_OTHER_NAMES: Final = _Reason(
     "has other names (hard links), which keep their content",
-    "none is needed: the first write replaces the file by one that has no other names",
+    "none is needed: the first write replaces the file with one that has no other names",
 )
 _IS_READ_ONLY: Final = _Reason("is read-only", "change its mode (chmod u+w), if it may be written")
 _ARRAY_IS_READ_ONLY: Final = _Reason(
-    "the array was opened to be read only, so that a write is an error",
-    'open it with mode="r+", and from a store that is not read-only',
+    "the array was opened read-only, so a write is an error",
+    'open it with mode="r+", from a store that is not read-only',
 )
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """The read or write of a selection, in advance; prints as a table of its attributes.
+    """The forecast of a read or write of a selection; prints as a table of its attributes.
 
     Attributes
     ----------
     array, selection : str
-        Place of the array, and the selection as written between brackets.
+        Location of the array, and the selection as written between brackets.
     is_write : bool
-        Whether a write is explained.
+        Whether the explanation is of a write.
     acts : str
-        The class of the pipeline, and of the codec where a pipeline of zarr calls the codec of this
-        package.
+        The class of the pipeline; also the class of the codec if a pipeline of zarr calls the codec
+        of this package.
     is_partial : bool
-        For a read, whether it fetches less than whole chunks; for a write, whether it replaces no
-        chunk after reading it. False for a write to an array that was opened to be read only.
+        For a read, whether it fetches less than whole chunks. For a write, whether no chunk is read
+        and then replaced; False for an array that was opened read-only.
     reason : str
-        The first reason why more than the selected bytes is fetched, why chunks are replaced, or
+        The first reason why more than the selected bytes are fetched, why chunks are replaced, or
         why nothing is read or written. Empty if there is none.
     remedy : str
-        What to do about the reason: a setting, another way to open, select or write the array, or
-        that there is none, or that none is needed. Empty without a reason.
+        The remedy for the reason: a setting, or another way to open, select or write the array. It
+        says so if there is no remedy, or if none is needed. Empty without a reason.
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
-        As of `Counts`; 0 where nothing is read or written. All but the chunks are None if they are
+        As in `Counts`; 0 if nothing is read or written. All except `chunks` are None if they are
         not known in advance: for compressed chunks, for shards that zarr reads by itself, and for a
         write to more than a thousand files.
     depends_on_values : bool
-        Whether `opens`, `chunks_in_place` and `bytes_written` are the largest possible numbers,
-        with "at most" before them in the table. Chunks and inner chunks that become empty, with the
-        fill value everywhere, are not stored, unless the array has ``write_empty_chunks``. Whether
-        they do depends on the values that are written. False for a read.
+        Whether `opens`, `chunks_in_place` and `bytes_written` are upper bounds, shown with "at
+        most" in the table. They depend on the written values: chunks and inner chunks that become
+        empty, with the fill value everywhere, are not stored unless the array has
+        ``write_empty_chunks``. False for a read.
     chunks_assumed : int
-        How many chunks are assumed to exist, and shards to have all inner chunks in the order in
-        which this array writes them. The others have been looked at: files of shards, and files
-        that a write keeps a part of.
+        Number of chunks that are assumed to exist. Shards among them are assumed to have all inner
+        chunks, in the order in which this array writes them. The other files have been looked at:
+        shards, and files of which a write keeps a part.
     chunks_in_place : int
-        How many chunks a write changes in place, or makes where they are missing, so that other
-        processes can write to them.
+        Number of chunks that a write changes in place, or creates if they are missing, so that
+        other processes can write to them at the same time.
     rounds : int
-        How many requests follow one another, as ``zarr_bytes.small_requests`` and zarr's
-        ``async.concurrency`` are now; None as above.
+        Number of requests that follow one another, with the current values of
+        ``zarr_bytes.small_requests`` and zarr's ``async.concurrency``. None as above.
     bytes_selected, bytes_of_chunks : int
-        Bytes of the selected elements, and of the whole chunks, uncompressed.
+        Uncompressed size of the selected elements, and of the whole chunks.
     may_share : bool
         Whether processes of one machine, all with ``zarr_bytes.partial_writes``, may write
-        different elements of a chunk at one time, and lose none. Writers of a file that is replaced
-        wait for a lock. On a file system without locks (`flock`), False unless all files are known
-        to be changed in place. False for a read, and for no element.
+        different elements of a chunk at the same time without losing any. Writers of a file that
+        must be replaced wait for a lock. On a file system without locks (`flock`), False unless all
+        files are known to be changed in place. False for a read, and if no element is selected.
     """
 
     array: str
@@ -291,7 +291,7 @@ class Explanation(Result):
         return "Whole chunks are written"
 
     def _clause_on_share_of_read(self) -> str:
-        """How much of the chunks is read, and how much of that is selected, in words."""
+        """The share of the chunks that is read, and the selected part of it, in words."""
         if not self.chunks:
             return "nothing is read"
         chunks = self._chunks_in_words()
@@ -308,7 +308,7 @@ class Explanation(Result):
             kind = "gaps between the selected elements"
             if self.kind == "shard":
                 kind += " or indexes of shards"
-            return f"{text}, and {percentage(unselected, fetched)} of these are {kind}"
+            return f"{text}, and {percentage(unselected, fetched)} of the bytes read are {kind}"
         if self.bytes_selected >= self.bytes_of_chunks:  # some may be selected twice
             return text
         selected = percentage(self.bytes_selected, self.bytes_of_chunks)
@@ -317,7 +317,7 @@ class Explanation(Result):
         return f"{text}, and {selected} are selected"
 
     def _clause_on_share_of_write(self) -> str:
-        """How much of the chunks is written, in words; of none, why."""
+        """The share of the chunks that is written, in words; the reason if it is none."""
         if not self.chunks:
             return self.reason
         chunks = self._chunks_in_words()
@@ -337,17 +337,17 @@ class Explanation(Result):
         return f"none is read before, and {share}{in_place}"
 
     def _chunks_in_words(self) -> str:
-        """The kind of the files or objects, in the plural if there are several."""
+        """The kind of the files or objects; plural if there are several."""
         return self.kind if self.chunks == 1 else f"{self.kind}s"
 
     def _is_in_table(self, name: str, value: Any) -> bool:
-        """Whether the table has an attribute: not zero, and not one of several unknown numbers."""
+        """Whether the table shows an attribute: neither zero nor one of several unknown numbers."""
         if name == "may_share":
             return self.chunks > 0
         return bool(value) or (value is None and name.startswith("bytes_"))
 
     def _note_on_attribute(self, attribute_name: str) -> str:
-        """A few words on an attribute, beside its value in the table."""
+        """The note on an attribute, beside its value in the table."""
         if self.kind == "shard" and attribute_name == "chunks_assumed":
             return "not looked at, and assumed to exist and to have all inner chunks"
         if (
@@ -373,25 +373,26 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     array : zarr.Array, or its oindex, vindex or blocks
         Any array. ``explain(array.oindex, selection)`` explains ``array.oindex[selection]``.
     selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these, optional
-        Whatever zarr takes between the brackets. The default is everything.
+        Any selection that zarr takes between the brackets. The default is the whole array.
     write : bool, optional
-        Whether to explain ``array[selection] = values`` instead. As many as a thousand files are
-        looked at for it: their status, and the index of a shard.
+        Whether to explain ``array[selection] = values`` instead. For up to a thousand files, this
+        looks at the status of each file, and at the index of each shard.
 
     Returns
     -------
     Explanation
-        The numbers come from the plan of the read or write itself.
+        The numbers come from the plan that the read or write itself uses.
 
     Raises
     ------
     TypeError
-        If `array` is something else. Notes of the error list the arrays of a group.
+        If `array` isn't an array. For a group, the notes of the error list its arrays.
     IndexError
         If the selection does not fit the array, or has fields.
     ValueError
-        If more than a million chunks are selected, or as many MiB of larger chunks. Where files
-        are looked at, also if one is no file, or the index of a shard is damaged.
+        If more than a million chunks are selected, or if a chunk and the selection both have more
+        than a million MiB. Also if a file that is looked at isn't a regular file, or the index of a
+        shard is damaged.
 
     Examples
     --------
@@ -413,13 +414,13 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if fields:
         raise IndexError(
             f"the selection has {fields!r}, and fields of records are not explained: permitted are"
-            " integers, slices with positive steps, `...` and arrays of integers or bools"
+            " integers, slices with positive steps, `...`, and arrays of integers or bools"
         )
     accessors = [name for name in _ACCESSORS if type(getattr(array, name)) is type(indexed)]
     entries = selection if isinstance(selection, tuple) else (selection,)
     text = f"{''.join(accessors)}[{', '.join(map(_entry_as_python_text, entries))}]"
     item_size = _stored_item_size(array)
-    # Of a mask, zarr has numbers of NumPy.
+    # For a mask, zarr's shape has NumPy integers.
     selected_nbytes = prod(map(int, indexer.shape)) * item_size
     largest_chunk_nbytes = prod(_largest_shard_or_chunk_shape(array)) * item_size
     counts_by_axis = [
@@ -430,7 +431,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if max(prod(counts_by_axis), steps) > _MAX_CHUNKS:
         raise ValueError(
             f"the selection {text} has more than a million chunks of"
-            f" {store_path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
+            f" {store_path_name(array.store_path)}, or more than a million MiB of larger chunks:"
+            " explain a part of it"
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
     forecast = _ForecastSum(
@@ -489,7 +491,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
 
 
 def _stored_item_size(array: zarr.Array[Any]) -> int:
-    """Size of an element in bytes, as the chunks store it, but for a compression."""
+    """Size in bytes of an element as the chunks store it, before any compression."""
     codecs = codecs_or_empty_if_unknown(array.metadata)
     if not is_uncompressed(codecs):
         return int(array.dtype.itemsize)
@@ -498,21 +500,21 @@ def _stored_item_size(array: zarr.Array[Any]) -> int:
 
 
 def _largest_shard_or_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """Shape of a shard or chunk; of chunks of several shapes, the largest size along each axis."""
+    """Shape of a shard or chunk; for chunks of several shapes, the largest size along each axis."""
     try:
         return array.shards or array.chunks
-    except NotImplementedError:  # of zarr, for chunks of several shapes
+    except NotImplementedError:  # from zarr, for chunks of several shapes
         return tuple(map(max, array.write_chunk_sizes))
 
 
 def _placeholder_array(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
-    """An array of any size that stands for the result: its elements share one place in memory.
+    """An array of any size in place of the result; all its elements share one memory location.
 
-    It is never read or written. Plans are made for views of it, from their shapes and strides.
+    The array is never read or written. Plans use only the shapes and strides of its views.
     """
     axes = range(len(shape))
     strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
-    # Raw bytes at first: NumPy's function does not know the types of other packages.
+    # Raw bytes first: NumPy's function doesn't support the types of other packages.
     memory = np.empty(1, f"V{dtype.itemsize}")
     return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
 
@@ -520,9 +522,10 @@ def _placeholder_array(shape: tuple[int, ...], dtype: np.dtype[Any], order: str 
 class _IndexAndWhyNotInPlace(NamedTuple):
     """The state of a stored object before a read or write.
 
-    `object_index` is its index, or None if the object is missing. `why_not_in_place` is the
-    reason why the file cannot be written in place, with its path; None if it can be, if the object
-    was not looked at, or for a read. It `is_assumed` to be there if it was not looked at.
+    `object_index` is its index, or None if the object is missing. `why_not_in_place` is the reason
+    why the file can't be written in place, with its path; None if it can be, if the object wasn't
+    looked at, or for a read. `is_assumed` is whether the object wasn't looked at, and is assumed to
+    exist.
     """
 
     object_index: InnerChunkIndex | None
@@ -532,18 +535,18 @@ class _IndexAndWhyNotInPlace(NamedTuple):
 
 @dataclass
 class _Totals(Counts):
-    """Numbers of one chunk, or sums of several; those of `Explanation` and two more."""
+    """Numbers for one chunk, or sums over several chunks."""
 
     chunks_assumed: int = 0
     chunks_in_place: int = 0
     bytes_of_chunks: int = 0
     bytes_of_indexes: int = 0  # among the bytes that are fetched
     first_requests: int = 0  # that other requests wait for
-    large_requests: int = 0  # of which fewer are under way at once
-    first_large_requests: int = 0  # of both kinds
+    large_requests: int = 0  # fewer of them run at a time
+    first_large_requests: int = 0  # both first and large
 
     def add_totals(self, other: _Totals) -> None:
-        """Add the numbers of `other` to these, in place."""
+        """Add the numbers of `other`, in place."""
         self.add(other)
         self.chunks_assumed += other.chunks_assumed
         self.chunks_in_place += other.chunks_in_place
@@ -555,7 +558,7 @@ class _Totals(Counts):
 
 
 class _LastChunk(NamedTuple):
-    """The numbers of the last chunk, which the next one may share."""
+    """The last chunk and its numbers, which also hold for a next chunk that is like it."""
 
     chunk_selection: Any
     is_complete_chunk: bool
@@ -572,11 +575,11 @@ class _ForecastSum:
     out_shape, drop_axes
         Shape of the selection, and the axes that an integer of an orthogonal selection drops.
     largest_chunk_nbytes
-        Bytes of a whole chunk or shard, uncompressed; of the largest if they differ.
+        Uncompressed size of a whole chunk or shard; of the largest if they differ.
     item_size
-        Bytes of an element, uncompressed.
+        Uncompressed size of an element in bytes.
     chunk_count
-        Number of chunks that the indexer gives.
+        Number of chunks from the indexer.
     is_write
         Whether the selection is written.
 
@@ -585,7 +588,7 @@ class _ForecastSum:
     totals : _Totals
         Sums of the chunks so far.
     acts : str
-        The class of the pipeline, and of the codec if that reads, as in `Explanation`.
+        The class of the pipeline, and of the codec if the codec reads, as in `Explanation`.
     reason : _Reason or None
         The first reason why a chunk is read whole, replaced, or left to zarr; None if there is
         none.
@@ -621,7 +624,7 @@ class _ForecastSum:
         self._skips_empty_chunks = not array.config.write_empty_chunks
         # None where zarr reads and writes chunks by itself.
         self._encoding: ChunkEncoding | None = None
-        # The pipeline's; None where the codec reads, with a reader for each chunk.
+        # The reader of the pipeline; None if the codec reads, with one reader for each chunk.
         self._reader: Reader | None = None
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         has_numpy_buffers = issubclass(get_buffer_class(), cpu.Buffer)
@@ -631,7 +634,7 @@ class _ForecastSum:
             own_pipeline = pipeline
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         metadata: Any = array.metadata
-        # Of all chunks; None where they have several shapes.
+        # The spec of all chunks; None if they have several shapes.
         self._spec = chunk_spec_if_regular(metadata)
         self._has_several_shapes = self._spec is None
         self._chain: Sequence[Codec] = ()
@@ -679,12 +682,12 @@ class _ForecastSum:
         self._is_sharded = is_sharded
         looks_at_files = self._uses_files and (is_write or is_sharded)
         self._files_to_look_at = _MAX_FILES_LOOKED_AT if looks_at_files else 0
-        # Whether chunks with the same selection add the same numbers, unless their files are looked
-        # at. Indexes of shards may be kept for some keys.
+        # Whether chunks with equal selections have equal numbers, unless their files are looked at.
+        # Not if the pipeline keeps the indexes of shards: it may have them for some keys only.
         has_kept_indexes = is_sharded and not is_write and not self._uses_files
         self._references = None if is_write or own_pipeline is None else self._driver.references
         self._opened_files: set[str] = set()
-        # By the name of their file: chunks whose requests may be joined.
+        # Chunks whose requests may be joined, by the name of their file.
         self._parts_of_files: dict[str, list[ReferencedChunk]] = {}
         self._chunks_are_alike = (
             self._driver.objects_are_alike
@@ -692,7 +695,7 @@ class _ForecastSum:
             and not has_kept_indexes
             and self._references is None
         )
-        # Chunks of the last round, which may be fewer than there are slots, are not alike others.
+        # The last round may have fewer chunks than slots, so its chunks aren't like the others.
         limits = DEFAULT_LIMITS if own_pipeline is None else own_pipeline.limits
         self._objects_at_once = max_objects_at_once(
             prod(out_shape) * array.dtype.itemsize,
@@ -711,8 +714,8 @@ class _ForecastSum:
     def add(self, projection: Any) -> None:
         """Add the read or write of a chunk, as zarr's indexer gives it: its ChunkProjection.
 
-        A chunk that adds the same numbers as the one before is not looked at, so that a million
-        take seconds.
+        A chunk with the numbers of the previous one isn't planned again, so a million chunks take
+        seconds.
         """
         _, chunk_selection, _, is_complete_chunk = projection
         may_be_alike = (
@@ -734,7 +737,7 @@ class _ForecastSum:
             self._last_chunk = _LastChunk(chunk_selection, bool(is_complete_chunk), totals)
 
     def _forecast_chunk_and_set_reason(self, projection: Any) -> _Totals:
-        """The numbers of one chunk. Sets the first reason and the flags of the forecast, too."""
+        """The numbers of one chunk. Also sets the first reason and the flags of the forecast."""
         chunk_coords, chunk_selection, out_selection, is_complete_chunk = projection
         totals = _Totals(chunks=1)
         store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
@@ -777,7 +780,7 @@ class _ForecastSum:
     def _add_by_zarr_and_set_reason(
         self, totals: _Totals, chunk_nbytes: int, *, is_complete_chunk: bool
     ) -> None:
-        """Add a chunk that zarr reads and writes whole."""
+        """Add a chunk that zarr reads and writes as a whole."""
         if self._is_write:
             totals.bytes_written = chunk_nbytes
             self.depends_on_values = self.depends_on_values or self._skips_empty_chunks
@@ -787,7 +790,10 @@ class _ForecastSum:
             self.reason = self._why_zarr
 
     def _add_read_and_set_reason(self, totals: _Totals, projection: ChunkProjection) -> None:
-        """Read a chunk by a transport that counts, or keep it for `add_joined_parts_of_files`."""
+        """Plan the read of a chunk with a counting transport, or leave it for later.
+
+        `add_joined_parts_of_files` adds the chunks that are left.
+        """
         part: FilePart | None = None
         if self._references is not None and projection.layout.stored_nbytes is not None:
             part = self._references.part_unless_store_must_be_asked(projection.store_path.path)
@@ -800,7 +806,7 @@ class _ForecastSum:
             self._add_read_by_store_or_file(totals, projection)
 
     def _add_local_part(self, totals: _Totals, projection: ChunkProjection, part: FilePart) -> None:
-        """Read a chunk that is a part of a local file by a transport that counts."""
+        """Plan the read of a chunk that is a part of a local file, with a counting transport."""
         reader = cast("Reader", self._reader)  # as with all references
         totals.opens = int(part.file.name not in self._opened_files)
         self._opened_files.add(part.file.name)
@@ -815,7 +821,7 @@ class _ForecastSum:
         totals.add(transport.counts)
 
     def add_joined_parts_of_files(self) -> None:
-        """Add the requests for chunks that are parts of files, after all chunks have been added."""
+        """Add the requests for chunks that are parts of files; called after all calls of `add`."""
         cost = self._driver.request_cost_if_partial_reads()
         for chunks in self._parts_of_files.values():
             chunks.sort(key=offset_in_file)
@@ -824,7 +830,7 @@ class _ForecastSum:
                 self._add_parts_of_one_file(some, cast("RequestCost", cost))
 
     def _add_parts_of_one_file(self, chunks: list[ReferencedChunk], cost: RequestCost) -> None:
-        """Add the requests for some chunks of one file: joined, or each by itself."""
+        """Add the requests for some chunks of one file: joined requests, or one by one."""
         joined = joined_read_or_none(chunks, cast("Reader", self._reader), cost)
         by_themselves = chunks
         if joined is not None:
@@ -840,7 +846,7 @@ class _ForecastSum:
             self.totals.add_totals(totals)
 
     def _add_read_by_store_or_file(self, totals: _Totals, projection: ChunkProjection) -> None:
-        """Read a chunk by a transport that counts."""
+        """Plan the read of a chunk with a counting transport."""
         store_path, layout, chunk_selection, *_ = projection
         driver = self._driver
         totals.opens = int(self._uses_files)
@@ -862,7 +868,7 @@ class _ForecastSum:
             prepared = prepare_codec_read(store_path, layout, chunk_selection, _placeholder_array)
             projection = prepared.projection
             reader = Reader(prepared.out, (), driver, self._plans, places_elements=False)
-            chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
+            chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no last round
         facts = StoreFacts(
             is_folder=self._uses_files,
             may_divide_whole_chunks=self._reader is not None and driver.may_divide_whole_chunks(),
@@ -921,7 +927,7 @@ class _ForecastSum:
         totals.add(target.counts)
         if target.depends_on_values and self._skips_empty_chunks:
             self.depends_on_values = True
-        if target.counts.requests > 1:  # the object is fetched, and then written
+        if target.counts.requests > 1:  # the object is fetched, then written
             totals.first_requests += 1
         if not (why_replaced or update.replaces_all):
             totals.chunks_in_place += 1
@@ -934,7 +940,7 @@ class _ForecastSum:
     def rounds_of_concurrent_requests(self) -> int:
         """Number of requests that follow one another.
 
-        Requests for the indexes of shards, and for first ranges, go before all others.
+        Requests for the indexes of shards, and for first ranges, come before all others.
         """
         totals = self.totals
         first = min(totals.first_requests, totals.requests)
@@ -946,7 +952,7 @@ class _ForecastSum:
 
     @property
     def chunks_may_have_several_writers(self) -> bool:
-        """Whether processes may write different elements of a chunk at one time."""
+        """Whether processes may write different elements of a chunk at the same time."""
         totals = self.totals
         if self._why_never_in_place or not totals.chunks:
             return False
@@ -954,9 +960,9 @@ class _ForecastSum:
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
     def why_whole_or_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
-        """The first reason why a read fetches whole chunks, or more than is selected, if it does.
+        """The first reason why a read fetches whole chunks or unselected bytes; None if neither.
 
-        After all chunks have been added.
+        Called after all chunks have been added.
         """
         if self.reason:
             return self.reason
@@ -971,8 +977,8 @@ class _ForecastSum:
                 )
             if totals.bytes_fetched >= totals.bytes_of_chunks:
                 return _Reason(
-                    "the index of a shard takes more than the elements that are left out",
-                    "write the array with larger inner chunks: the index has 16 bytes for each",
+                    "the index of a shard is at least as large as the elements that are left out",
+                    "write the array with larger inner chunks: each takes 16 bytes of the index",
                 )
             return None
         cost = driver.request_cost_if_partial_reads()
@@ -988,23 +994,23 @@ class _ForecastSum:
             nbytes = thousands_or_power_of_ten(self._largest_chunk_nbytes)
             return _Reason(
                 f"a chunk has {nbytes} bytes, no more than the gap of {gap}",
-                "none is needed, as a whole chunk takes about as long as a part. For fewer bytes:"
+                "none is needed: a whole chunk takes about as long as a part. To read fewer bytes:"
                 f" {lower_gap}",
             )
         return _Reason(
             f"gaps of up to {gap} are read, to save requests",
             f"for fewer bytes in more ranges, lower the gap: {lower_gap}. For few bytes in few"
-            " ranges, write the array so that the selected elements are side by side: with the axes"
-            " that are selected whole at the end (TransposeCodec), or in shards whose inner chunks"
-            " have the shape of a selection",
+            " ranges, store the selected elements side by side: write the array with the axes that"
+            " are selected whole at the end (TransposeCodec), or in shards with inner chunks of the"
+            " shape of a selection",
         )
 
     def _look_up_or_assume_index(
         self, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
     ) -> _IndexAndWhyNotInPlace:
-        """The state of an object in a file; after a thousand files, and elsewhere, an assumed one.
+        """The state of an object in a file. It is assumed after a thousand files, and elsewhere.
 
-        A ValueError if the file has the wrong size, its index is damaged, or it is no file.
+        A ValueError if the file has the wrong size or a damaged index, or isn't a regular file.
         """
         if not self._files_to_look_at:
             return _IndexAndWhyNotInPlace(_assumed_index(layout), None, is_assumed=True)
@@ -1034,7 +1040,8 @@ class _ForecastSum:
 def _assumed_index(layout: ObjectLayout) -> InnerChunkIndex:
     """Index of an object with all inner chunks, in the order in which its array writes them.
 
-    More inner chunks than `_MAX_ORDERED_INNER_CHUNKS` are in C order, which takes no time.
+    For more than `_MAX_ORDERED_INNER_CHUNKS` inner chunks, the index has C order, which takes no
+    time.
     """
     if layout.inner_chunk_count <= _MAX_ORDERED_INNER_CHUNKS:
         return layout.full_index
@@ -1046,8 +1053,8 @@ def _why_zarr_handles_chunks_itself() -> _Reason:
     buffer_class = get_buffer_class()
     if not issubclass(buffer_class, cpu.Buffer):
         return _Reason(
-            f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself",
-            "read to main memory, and copy the selection from there:"
+            f"buffers are {class_path(buffer_class)}, into which zarr reads chunks by itself",
+            "read into main memory, and copy the selection from there:"
             ' zarr.config.set({"buffer": "zarr.buffer.cpu.Buffer",'
             ' "ndbuffer": "zarr.buffer.cpu.NDBuffer"})',
         )
@@ -1055,7 +1062,7 @@ def _why_zarr_handles_chunks_itself() -> _Reason:
         if (chosen := zarr_setting_or_default(key)) != own:
             does = "reads and writes chunks, and inner chunks of shards, as a whole"
             if not str(chosen).startswith("zarr."):
-                does = "is of another package: what it reads and writes is not known here"
+                does = "is from another package: its reads and writes are not known here"
             source = source_of_setting(key)
             return _Reason(
                 f"zarr's configuration has {chosen} for {key} (set by {source}), which {does}",
@@ -1072,41 +1079,41 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     )
     if codec is None:
         return _Reason(
-            "chunks go through the codec sharding_indexed, with shards in shards, or with an index"
-            " that is not stored by bytes and crc32c alone",
+            "chunks go through the codec sharding_indexed with nested shards, or with index_codecs"
+            " other than bytes and crc32c",
             f"{first}write the array again with one level of shards and the default index_codecs",
         )
     name = codec_name_or_class_name(codec)
-    text = f"chunks go through the codec {name}, so that no part of a chunk can be read or written"
+    text = f"chunks go through the codec {name}, so no part of a chunk can be read or written"
     text += " by itself"
     if isinstance(codec, ArrayBytesCodec) or name.startswith("vlen-"):  # the latter in format 2
         return _Reason(
             text,
             f"{first}write the array again with a data type that the codec bytes stores, such as"
-            ' texts of a fixed length (dtype="U8")',
+            ' strings of a fixed length (dtype="U8")',
         )
     return _Reason(
         text,
         f"{first}write the array again with compressors=None and filters=None (only TransposeCodec"
-        " is permitted), or in chunks, or inner chunks of shards, of about the size of a selection",
+        " is permitted), or with chunks, or inner chunks of shards, about as large as a selection",
     )
 
 
 def _why_uncompressed_chunks_are_read_by_zarr(
     codecs: Sequence[Codec], spec: ArraySpec
 ) -> _Reason | None:
-    """As of `why_uncompressed_chunks_are_read_by_zarr`, with what to do; None without a reason."""
+    """The reason of `why_uncompressed_chunks_are_read_by_zarr` and its remedy, or None."""
     if not (text := why_uncompressed_chunks_are_read_by_zarr(codecs, spec)):
         return None
     if isinstance(codecs[-1], ShardingCodec):
-        remedy = "write the array again with inner chunks whose lengths divide those of the shards"
+        remedy = "write the array again with inner chunk lengths that divide the shard lengths"
     else:
         remedy = "write the array again with filters=None"
     return _Reason(text, remedy)
 
 
 def _why_written_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
-    """As of `why_uncompressed_chunks_are_written_by_zarr`, with what to do; None if not so."""
+    """The reason of `why_uncompressed_chunks_are_written_by_zarr` and its remedy, or None."""
     if not (text := why_uncompressed_chunks_are_written_by_zarr(codecs, spec)):
         return None
     return _Reason(
@@ -1117,15 +1124,15 @@ def _why_written_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | 
 
 
 def _rounds(requests: int, large_requests: int, limits: RequestLimits) -> int:
-    """Number of requests that follow one another, if all others are under way with them."""
-    # Both rounded up.
+    """Number of requests that follow one another, if as many as permitted run at a time."""
+    # Both quotients are rounded up.
     return max(-(-large_requests // limits.large), -(-requests // limits.small))
 
 
 def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | None:
-    """Why all chunks that are written in part are replaced; None if that depends on their files.
+    """Why partly written chunks are always replaced; None if it depends on their files.
 
-    `writes_in_place` is whether the array writes files in place, on a system that can do so.
+    `writes_in_place` is whether the array writes files in place, on a system that supports it.
     """
     if not driver.files_root:
         name = type(driver.store).__name__
@@ -1143,29 +1150,29 @@ def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | N
         )
     if not CAN_WRITE_IN_PLACE:
         return _Reason(
-            "this system has no hard links, so that chunks are replaced",
+            "this system has no hard links, so chunks are replaced",
             f"none here: {_WRITE_WHOLE}",
         )
     return None
 
 
 def _how_to_preallocate(array: zarr.Array[Any]) -> str:
-    """How to complete the shards of an array in a folder."""
+    """The remedy for an incomplete shard of an array in a folder."""
     path = shlex.quote(f"{driver_of(array.store, array.path).files_root}/{array.path}".rstrip("/"))
     return (
-        "none is needed: this write makes the shard complete, once. To complete all before:"
+        "none is needed: this first write completes the shard. To complete all shards in advance:"
         f" zarr_bytes.preallocate(array), or `zarr-bytes preallocate {path}`"
     )
 
 
 def _how_to_set(name: str, *, value: object) -> str:
-    """The ways to set a setting, in code and for a command."""
+    """How to change a setting, in code and for a command."""
     variable = f"ZARR_{name.upper().replace('.', '__')}={value}"
     return f"{code_that_sets(name, value=value)}, or {variable} in the environment of a command"
 
 
 def _entry_as_python_text(entry: Any) -> str:
-    """An entry of a selection as Python code; only the beginning of a long array."""
+    """An entry of a selection as Python code; a long array is cut."""
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):
@@ -1177,13 +1184,13 @@ class ParsedSelection(NamedTuple):
     """A selection that was written as text."""
 
     accessor: str | None  # "oindex", "vindex" or "blocks"; None for the array itself
-    entries: tuple[Any, ...]  # what is between the brackets
+    entries: tuple[Any, ...]  # between the brackets
 
 
 def parse_selection(text: str) -> ParsedSelection:
-    """The selection in a text such as ``oindex[[1, 2], 3:9]``; a StoreError for other texts.
+    """The selection in a text such as ``oindex[[1, 2], 3:9]``; a StoreError for any other text.
 
-    The text is parsed, and never evaluated.
+    The text is parsed, never evaluated.
     """
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{text.strip()}", mode="eval").body:
@@ -1193,12 +1200,12 @@ def parse_selection(text: str) -> ParsedSelection:
                 return ParsedSelection(accessor=name[1:] or None, entries=values)
     raise StoreError(
         f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
-        " brackets, such as '[:, 7, 3]', after oindex, vindex, blocks or nothing"
+        " brackets, such as '[:, 7, 3]'; oindex, vindex or blocks may stand before the brackets"
     )
 
 
 def _entry_of_literal_node(node: ast.expr) -> Any:
-    """An entry of a selection; a ValueError or TypeError if it is more than a literal."""
+    """An entry of a selection; a ValueError or TypeError if it isn't a literal."""
     if not isinstance(node, ast.Slice):
         return ast.literal_eval(node)
     bounds = (node.lower, node.upper, node.step)

@@ -1,4 +1,4 @@
-"""`preallocate`: all chunks of an array made in advance, for processes that share them."""
+"""`preallocate`: creates all chunks of an array in advance, for processes that share chunks."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import ObjectLayout
 
 MOST_FILES: Final = 1_000_000
-"""Number of files that are made without `any_size`."""
+"""Largest number of files that are made without `any_size`."""
 _MAX_LISTED: Final = 20  # refused arrays
 
 
 @dataclass(repr=False)
 class Allocated(Result):
-    """The chunks of an array, or of all arrays of a store, made in advance.
+    """The result of making all chunks of an array, or of all arrays of a store, in advance.
 
     Attributes
     ----------
     chunks : int
         Number of chunks, or shards, that exist now.
     made, completed : int
-        Number of new chunks, and of shards with new inner chunks.
+        Number of new chunks or shards, and of existing shards that got new inner chunks.
     refused : dict of str to str
-        Why chunks are missing, by the path of the array.
+        The reason why the chunks of an array are missing, by the path of the array.
     """
 
     chunks: int = 0
@@ -88,37 +88,38 @@ def preallocate(
 ) -> Allocated:
     """Make every missing chunk of an uncompressed array, and complete its shards.
 
-    Processes with the setting ``zarr_bytes.partial_writes`` can then write different elements of
-    the array at any time, and no write is lost. A chunk of zeros takes no disk space until it is
-    written to. Existing chunks are kept, and readers are not disturbed. The call can be interrupted
-    and repeated. Processes with the setting may write at the same time.
+    Afterwards, processes with the setting ``zarr_bytes.partial_writes`` can write different
+    elements of the array at any time without losing writes. A chunk of zeros takes no disk space
+    until it is written to. Existing chunks are kept. The call can be interrupted and repeated.
+    During the call, other processes may read, and processes with the setting may also write.
 
     Parameters
     ----------
     array : zarr.Array
-        An array in a folder (`LocalStore`), with the codecs `transpose`, `bytes` and
-        `sharding_indexed` alone, or one of Zarr format 2 without compressor. From zarr 3.3 on, also
-        with codecs or filters that change each element by itself, if they keep the fill value.
+        An array in a folder (`LocalStore`) with no codecs other than `transpose`, `bytes` and
+        `sharding_indexed`, or an array of Zarr format 2 without a compressor. With zarr 3.3 or
+        newer, codecs and filters that act on each element by itself are permitted, too, if they
+        keep the fill value.
     any_size : bool, optional
-        Whether to make more than a million files, or to begin although the missing ones take more
-        bytes than the file system has free. A fill value of zeros takes none.
+        Whether to make more than a million files, or files that take more space than the file
+        system has free. A fill value of zeros takes no space.
     progress : callable, optional
         Called with a `Progress` after each chunk.
 
     Returns
     -------
     Allocated
-        Numbers of new chunks, completed shards and all chunks.
+        The numbers of new chunks, completed shards and all chunks.
 
     Raises
     ------
     StoreError
-        If the array is compressed, not in a folder, read-only, has chunks of several shapes or a
-        fill value that its codecs change, or takes too much without `any_size`. The message names
-        the reason. No file has been made.
+        If the array is compressed, not in a folder, or read-only; if it has chunks of several
+        shapes, or a fill value that its codecs change; or if it is too large without `any_size`.
+        The message has the reason. No file has been made.
     ValueError, OSError
-        If something other than a file is where a chunk should be, if the index of a shard is
-        damaged, or if the system cannot make a file.
+        If something other than a file is at the path of a chunk, if the index of a shard is
+        damaged, or if the system can't make a file.
 
     Examples
     --------
@@ -144,10 +145,9 @@ def preallocate(
 def preallocate_arrays_or_list_refused(
     folder: str, *, any_size: bool, progress: ProgressCallback
 ) -> Allocated:
-    """Make the chunks of every array in a folder; `refused` has the arrays where that fails.
+    """Make the chunks of every array in a folder; `refused` has the arrays that fail.
 
-    A StoreError if the folder cannot be opened. `any_size` and `progress` are those of
-    `preallocate`.
+    A StoreError if the folder can't be opened. `any_size` and `progress` are as in `preallocate`.
     """
     allocated = Allocated()
     with open_store(folder) as (source, _):
@@ -167,9 +167,9 @@ def preallocate_arrays_or_list_refused(
 def _make_chunks_and_complete_shards(
     allocated: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: ProgressCallback
 ) -> None:
-    """Make the missing chunks of an array, and complete its shards; and add to `allocated`.
+    """Make the missing chunks of an array, complete its shards, and add to `allocated`.
 
-    Raises what `preallocate` raises, with a StoreError that does not name the array.
+    Raises the errors of `preallocate`, with a StoreError that doesn't name the array.
     """
     driver = driver_of(array.store, array.path)
     if reason := driver.why_not_in_place():
@@ -196,19 +196,19 @@ def _make_chunks_and_complete_shards(
 
 
 def _why_fill_value_changes(layout: ObjectLayout) -> str | None:
-    """Why fill values cannot be stored; None if they are read as they were."""
+    """The reason why fill values can't be stored; None if they read back unchanged."""
     if layout.stores_fill_value_exactly:
         return None
     return (
-        f"its codecs do not keep the fill value {layout.fill_value}, so that elements that nobody"
-        " has written would have another value if they were stored"
+        f"its codecs do not keep the fill value {layout.fill_value}, so storing elements that were"
+        " never written would change their value"
     )
 
 
 def _why_too_many_files_or_bytes(
     array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid
 ) -> str | None:
-    """Why all chunks are made only with `any_size`: their number or bytes; None if they are few.
+    """The reason why the chunks need `any_size`: their number or their bytes; None if they don't.
 
     Looks for the file of each chunk.
     """
@@ -228,6 +228,6 @@ def _why_too_many_files_or_bytes(
 
 def _iter_chunk_file_paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
     """The path of the file of each chunk, in C order."""
-    # By their numbers: `product` would keep the indices along each axis as a tuple.
+    # By chunk number: `product` would keep a tuple of all indices along each axis.
     for chunk_coords in map(grid.coords_of, range(grid.chunk_count)):
         yield f"{root}/{(array.store_path / array.metadata.encode_chunk_key(chunk_coords)).path}"

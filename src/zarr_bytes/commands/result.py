@@ -1,8 +1,8 @@
 """Results of commands: plain data that prints as lines and tables, and as JSON.
 
-A result prints as parts: first its verdict as a line, then further lines and tables. If `rich` is
-installed, `text_for_terminal` gives them colours and the width of the terminal. All texts are
-escaped here, so that a name from a store cannot act on the terminal.
+A result prints as parts: first a line with its verdict, then further lines and tables. If `rich` is
+installed, `text_for_terminal` adds colors and fits the parts to the width of the terminal. All text
+is escaped here, so that a name from a store can't control the terminal.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
 
 Cell: TypeAlias = str | int | tuple[str | int, str]
-"""A value, or a value and its style in the words of `rich`."""
+"""A value, or a value and its `rich` style."""
 Line: TypeAlias = tuple[Cell, ...]
-"""Cells side by side; a sentence, with its full stop, is broken between words."""
+"""Cells side by side; a line that ends in a full stop is wrapped between words."""
 
 
 class _StyledText(NamedTuple):
-    """A printable text, and its style in the words of `rich`, which may be empty."""
+    """A printable text and its `rich` style, which may be empty."""
 
     text: str
     style: str
@@ -45,7 +45,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
     def styled_rows_with_header(self) -> list[list[_StyledText]]:
-        """The printable text of each cell, by row; the names of the columns are the first row."""
+        """The printable text of each cell, by row; the first row has the names of the columns."""
         rows = (self.columns, *self.rows)
         return [[_styled_text(cell, _MAX_CELL_LENGTH) for cell in row] for row in rows]
 
@@ -59,7 +59,7 @@ def iter_shortened_table(
     max_rows: int,
     advice_if_shortened: str = "",
 ) -> Iterator[OutputPart]:
-    """A table of the first rows, and a line with the number of others, which ends in the advice."""
+    """A table of the first rows; then a line with the number of the others, and the advice."""
     yield Table(columns, rows[:max_rows])
     if len(rows) > max_rows:
         yield (f"... and {len(rows) - max_rows:,} more{advice_if_shortened}",)
@@ -78,7 +78,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a command: nodes done and found so far, and chunks of the current array."""
+    """The progress of a command: nodes done, nodes found, and chunks of the current array."""
 
     path: str
     nodes_done: int
@@ -88,18 +88,19 @@ class Progress:
 
 
 ProgressCallback: TypeAlias = "Callable[[Progress], None]"
-"""What a command calls with its progress."""
+"""A function that a command calls with its progress."""
 
 
 def verdict_line(text: str, colour: str, *subjects: Cell) -> Line:
-    """The first line of a result: its verdict in a colour, and the things that it is about."""
+    """The first line of a result: its verdict in a color, and its subjects."""
     return (f"{text}: ", f"bold {colour}"), *subjects
 
 
 def text_for_terminal(result: Result, *, in_full: bool = False) -> str:
-    """A result as text for standard output, coloured if `rich` is installed.
+    """A result as text for standard output, colored if `rich` is installed.
 
-    Longer than the terminal, it ends with the verdict again. `in_full` shows every detail.
+    If the text is longer than the terminal, the verdict is repeated at its end. `in_full` shows
+    every detail.
     """
     parts = [*result._iter_output_parts(in_full=in_full)]
     shown = [*map(_coloured_text if is_package_installed("rich") else _plain_text, parts)]
@@ -110,12 +111,12 @@ def text_for_terminal(result: Result, *, in_full: bool = False) -> str:
 
 
 def is_package_installed(name: str) -> bool:
-    """Whether a package is installed, and not only a folder of its name there."""
+    """Whether a package is installed; False if there is only a folder of that name."""
     return getattr(find_spec(name), "origin", None) is not None
 
 
 def _plain_text(part: OutputPart) -> str:
-    """A part as text, a table below an empty line."""
+    """A part as text; a table starts with an empty line."""
     if isinstance(part, tuple):
         return "".join([_styled_text(cell).text for cell in part]).rstrip()
     rows = [[text for text, _ in row] for row in part.styled_rows_with_header()]
@@ -126,12 +127,12 @@ def _plain_text(part: OutputPart) -> str:
 
 
 def _coloured_text(part: OutputPart) -> str:
-    """A part as text for this terminal, by `rich`; sentences are broken between words."""
+    """A part as `rich` text for this terminal; sentences are wrapped between words."""
     from rich import box, table
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=Console().width or 80)  # none where COLUMNS is 0
+    console = Console(width=Console().width or 80)  # 0 if COLUMNS is 0
     with console.capture() as captured:
         if isinstance(part, tuple):
             line = Text.assemble(*map(_styled_text, part))
@@ -147,7 +148,7 @@ def _coloured_text(part: OutputPart) -> str:
 
 
 def _styled_text(cell: Cell, max_length: int = sys.maxsize) -> _StyledText:
-    """The printable text of a cell, cut before its escapes, and its style."""
+    """The printable text of a cell, and its style; the text is cut first, then escaped."""
     value, style = cell if isinstance(cell, tuple) else (cell, "")
     text = thousands_or_power_of_ten(value) if isinstance(value, int) else value
     return _StyledText(escape_unprintable(truncate(text, max_length)), style)
@@ -155,9 +156,9 @@ def _styled_text(cell: Cell, max_length: int = sys.maxsize) -> _StyledText:
 
 @contextmanager
 def progress_bar_or_no_op() -> Iterator[ProgressCallback]:
-    """A callback for progress, which shows a bar on a terminal with `rich`, and else does nothing.
+    """A callback that shows a progress bar on a terminal with `rich`, and otherwise does nothing.
 
-    It may be called in any thread. The bar is gone at the end of the block.
+    It may be called in any thread. The bar disappears at the end of the block.
     """
     if not (is_package_installed("rich") and sys.stderr.isatty()):
         yield lambda _: None
@@ -198,13 +199,13 @@ def truncate(text: str, max_length: int) -> str:
 
 
 def short_json(value: object, max_length: int = 80) -> str:
-    """`value` as JSON text, cut after `max_length` characters; the rest is not even made."""
-    pieces = _ENCODER.iterencode(value)  # lazy, so that no depth is too deep
+    """`value` as JSON text, cut after `max_length` characters; the rest isn't encoded."""
+    pieces = _ENCODER.iterencode(value)  # lazy, so that no value is nested too deeply
     return truncate("".join(islice(pieces, max_length + 1)), max_length)
 
 
 def thousands_or_power_of_ten(n: int) -> str:
-    """`n` with separators of thousands; from 10^18 on, its magnitude, such as "about 10^20"."""
+    """`n` with thousands separators; from 10^18 on, its magnitude, such as "about 10^20"."""
     if abs(n) < 10**18:
         return f"{n:,}"
     sign = "-" if n < 0 else ""
@@ -214,7 +215,7 @@ def thousands_or_power_of_ten(n: int) -> str:
 def percentage(part: int, whole: int) -> str:
     """`part` of `whole` in percent, such as "2 %".
 
-    "0 %" is nothing and "100 %" everything: otherwise "less than 1 %" and "more than 99 %".
+    "0 %" and "100 %" are exact: other values near them are "less than 1 %" and "more than 99 %".
     """
     if not 0 < part < whole:
         return f"{thousands_or_power_of_ten(100 * part // whole if whole else 0)} %"
@@ -226,24 +227,24 @@ def percentage(part: int, whole: int) -> str:
 
 
 def in_largest_exact_unit(nbytes: int) -> str:
-    """A size in the largest binary unit of which it is a multiple, such as "8 MiB"."""
+    """A size in the largest binary unit that divides it, such as "8 MiB"."""
     whole_units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
     unit = whole_units[-1] if nbytes else "bytes"
     return f"{thousands_or_power_of_ten(nbytes // _UNITS[unit])} {unit}"
 
 
 def count_with_noun(count: int, noun: str) -> str:
-    """A number of things, such as "1 chunk" and "2 chunks"."""
+    """A count with its noun, such as "1 chunk" or "2 chunks"."""
     plural = "" if count == 1 else "s"
     return f"{count:,} {noun}{plural}"
 
 
 def class_path(class_: type) -> str:
-    """A class as it is named in zarr's configuration."""
+    """The name of a class in zarr's configuration."""
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
 def to_strict_json(document: object) -> str:
-    """`document` as strict JSON in ASCII; numbers that are not JSON are text."""
+    """`document` as strict JSON in ASCII; numbers that JSON doesn't have become strings."""
     text = json.dumps(document, default=lambda x: vars(x) if is_dataclass(x) else str(x))
     return json.dumps(json.loads(text, parse_constant=str), indent=2)

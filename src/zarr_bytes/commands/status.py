@@ -1,4 +1,4 @@
-"""`status`: whether zarr uses this package, and the source of each class and setting."""
+"""`status`: reports whether zarr uses this package, and the source of each class and setting."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _MISSING: Final = object()
 _CODE: Final = "zarr.config.set"
 _DEFAULT: Final = "default"
-_UNKNOWN: Final = "unknown"  # where zarr's configuration does not show its defaults
+_UNKNOWN: Final = "unknown"  # if zarr's configuration doesn't show its defaults
 _IN_ENVIRONMENT: Final = " in the environment"
 _FOR_A_SHELL: Final = ("export ", "unset ")
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
@@ -58,16 +58,16 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
-    "are read in Zarr formats 2 and 3, where an array, or the inner chunks of its shards, have no"
-    " compressor, and no codecs or filters but `bytes`, `transpose`, and from zarr 3.3 on those"
-    " that change each element by itself."
+    "are read in Zarr formats 2 and 3, if the array, or the inner chunks of its shards, have no"
+    " compressor, and no codecs or filters other than `bytes`, `transpose`, and with zarr 3.3 or"
+    " newer those that change each element by itself."
 )
 _NO_PARTS_IN_FORMAT_2: Final = (
-    "has no codec `bytes`, so that zarr-bytes reads no parts of its chunks with this pipeline: that"
-    f" takes {PIPELINE}."
+    "has no codec `bytes`, so zarr-bytes reads no parts of its chunks with this pipeline: choose"
+    f" {PIPELINE} for that."
 )
 _NEW_ARRAYS: Final = (
-    "have zarr's own codec in their metadata, and zarr-bytes reads and writes them all the same."
+    "have zarr's own codec in their metadata, but zarr-bytes still reads and writes them."
 )
 
 
@@ -82,9 +82,9 @@ class InForce:
     found : object
         The class, or the reason why there is none; or the value of the setting.
     source : str
-        What has decided it: "default", the path of a file, an environment variable,
-        "zarr.config.set", or "zarr_bytes.config.set" where zarr's configuration takes no settings
-        of this package; "unknown" where it does not show its defaults.
+        The source of the choice: "default", the path of a file, an environment variable,
+        "zarr.config.set", or "zarr_bytes.config.set" if zarr's configuration doesn't accept
+        settings of this package; "unknown" if zarr's configuration doesn't show its defaults.
     """
 
     name: str
@@ -100,24 +100,24 @@ class InForce:
 class Status(Result):
     """The codecs, pipeline, data types and settings in force in this process.
 
-    Prints as the tables of the command. A loop over it gives `codecs`.
+    It prints as the tables of the command, and iterates over `codecs`.
 
     Attributes
     ----------
     is_active : bool
         Whether zarr uses this package for `bytes`, and all values of settings are permitted. If
-        not, zarr reads and writes arrays of format 2 by itself, too.
+        False, zarr reads and writes all arrays by itself, including arrays of format 2.
     versions : dict
         Versions by package.
     codecs : list of InForce
         The classes for `bytes` and `endian`, and the pipeline.
     data_types : dict
-        The class of each data type of this package, or why there is none, by name.
+        The class of each data type of this package, or the reason why there is none, by name.
     settings : list of InForce
         Each setting of this package.
     problems, unknown, advice : list of str
-        Values of settings that are not permitted; unknown settings; and what to do if the package
-        is not active.
+        Messages on values of settings that are not permitted, messages on unknown settings, and
+        advice if the package is not active.
     """
 
     is_active: bool
@@ -191,7 +191,7 @@ class Status(Result):
 
 
 def _value_with_unit(setting: InForce) -> str:
-    """The value of a setting; a number with separators, or in binary units if it is a size."""
+    """The value of a setting; sizes are in binary units, other integers have separators."""
     if type(setting.found) is not int:
         return str(setting.found)
     if setting.name.endswith((".local", ".remote")):
@@ -200,7 +200,7 @@ def _value_with_unit(setting: InForce) -> str:
 
 
 def status() -> Status:
-    """Report whether zarr uses this package in this process, and what decides that.
+    """Report whether zarr uses this package in this process, and the source of that choice.
 
     The command ``zarr-bytes status`` calls this function.
 
@@ -239,17 +239,17 @@ def status() -> Status:
 
 
 def _class_path_or_error_text(codec_name_or_pipeline: str) -> str:
-    """The class that zarr has for a codec or the pipeline; "none: " and the error if it fails."""
+    """The class that zarr uses for a codec or the pipeline; "none: " and the error if it fails."""
     name = codec_name_or_pipeline
     is_pipeline = name == "pipeline"
     try:
         return class_path(get_pipeline_class() if is_pipeline else get_codec_class(name))
-    except Exception as error:  # noqa: BLE001 -- of zarr, for whatever its configuration holds
+    except Exception as error:  # noqa: BLE001 -- from zarr, for any value in its configuration
         return f"none: {describe_error(error)}"
 
 
 def _data_type_class_path_or_reason(name: str) -> str:
-    """The class that zarr has for a data type, or why there is none."""
+    """The class that zarr uses for a data type, or the reason why there is none."""
     own = DATA_TYPES[name]
     registered = data_type_registry.contents.get(name)
     try:
@@ -261,9 +261,9 @@ def _data_type_class_path_or_reason(name: str) -> str:
 
 
 def _iter_configuration_errors(explicit: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
-    """Values of settings that are not permitted, and a pipeline that cannot be imported.
+    """Messages on values of settings that are not permitted, and on a pipeline that fails.
 
-    In the words that reading an array would raise.
+    The messages are those of the errors that reading an array would raise.
     """
     for name in SETTINGS:
         try:
@@ -276,13 +276,13 @@ def _iter_configuration_errors(explicit: Mapping[str, object], pipeline: InForce
 
 
 def _iter_how_to_activate_unless_bytes_codec_is_chosen(codecs: list[InForce]) -> Iterator[str]:
-    """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
+    """The advice if zarr uses another class for `bytes`: sentences, then lines for a shell."""
     others = [codec for codec in codecs if codec.found != _OWN_CLASSES[codec.name]]
     if codecs[0] not in others:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
     sentences = [_advice_on_source_of_other_class(source) for source in sources]
-    # It decides in a new process, where nothing else does.
+    # In a new process, the configuration file chooses the classes that nothing else chooses.
     if is_zarr_bytes_yaml_where_zarr_looks():
         others = [codec for codec in others if codec.source != _DEFAULT]
     if others:
@@ -301,7 +301,7 @@ def _iter_how_to_activate_unless_bytes_codec_is_chosen(codecs: list[InForce]) ->
 
 
 def _advice_on_source_of_other_class(source: str) -> str:
-    """Why a source has not chosen this package, or what to do about it."""
+    """The reason why a source hasn't chosen this package, or the remedy."""
     if source == _DEFAULT:
         text = RESTART if is_zarr_bytes_yaml_where_zarr_looks() else NOT_FOUND
         return f"{text[0].upper()}{text[1:]}."
@@ -326,22 +326,22 @@ def source_of_setting(setting_name: str) -> str:
     )
     if in_force is _MISSING:
         return _DEFAULT
-    # Code, unless another source agrees; or a default that zarr's configuration does not show.
+    # Code, unless another source has this value; or a default that zarr's configuration hides.
     source = name_of_function_that_sets(setting_name) if is_own or defaults_of_zarr() else _UNKNOWN
     for name, values in _iter_sources():
         value: Any = values
         for part in setting_name.split("."):
             mapping = value if isinstance(value, Mapping) else {}
             value = mapping.get(part, mapping.get(part.replace("_", "-"), _MISSING))
-        # The last one that agrees: a variable may have been set after zarr had read them all. Code
-        # may set what equals a default, and an array, which equals something in each element.
+        # The last source with this value: a variable may have been set after zarr read all of them.
+        # Code may set a value that equals a default, or an array, whose `==` is elementwise.
         if value is in_force or (name != _DEFAULT and (value == in_force) is True):
             source = name
     return source
 
 
 class _Source(NamedTuple):
-    """A source of zarr's configuration, and all values that it has, nested by name."""
+    """A source of zarr's configuration, and all its values, nested by name."""
 
     name: str
     values: object
@@ -353,7 +353,7 @@ def _iter_sources() -> Iterator[_Source]:
         yield _Source(_DEFAULT, default)
     config = CONFIGURATION
     for path in map(Path, config.paths):
-        with suppress(OSError):  # of a folder of another user, which zarr passes over, too
+        with suppress(OSError):  # for a folder of another user, which zarr skips, too
             if path.is_dir():
                 suffixes = (".json", ".yaml", ".yml")
                 files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes]

@@ -1,4 +1,4 @@
-"""Opening and closing stores by path or URL, and the keys and metadata documents that they hold."""
+"""Opening and closing stores by path or URL; their keys and metadata documents."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ATTRIBUTES_KEY: Final = ".zattrs"
 CONSOLIDATED_KEY: Final = ".zmetadata"
 """Key of the consolidated metadata of a group of format 2; it may be missing."""
 DOCUMENT_KEYS: Final = (METADATA_KEY, ARRAY_KEY, GROUP_KEY)
-"""Keys of metadata documents; where a node has several, zarr opens the first of these."""
+"""Keys of metadata documents; if a node has several, zarr opens the first in this order."""
 
 _DOCUMENT_KEYS_BY_FORMAT: Final = {3: (METADATA_KEY,), 2: (ARRAY_KEY, GROUP_KEY)}
 _NO_DOCUMENT: Final = f"no {METADATA_KEY}, {ARRAY_KEY} or {GROUP_KEY}"
-# What fsspec needs, beside itself, to open URLs of a scheme.
+# The packages that fsspec needs to open URLs of a scheme.
 _PACKAGES_BY_SCHEME: Final = {
     "http": "aiohttp",
     "https": "aiohttp",
@@ -49,13 +49,13 @@ _PACKAGES_BY_SCHEME: Final = {
     "gcs": "gcsfs",
 }
 _MAX_LISTED: Final = 20  # arrays that an error lists
-_MAX_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
+_MAX_DOCUMENTS: Final = 1000  # read for such an error: links to folders may form a loop
 
 
 def parse_storage_options(texts: list[str]) -> dict[str, object]:
     """Arguments for fsspec from texts ``key=value``; a StoreError if one has another form.
 
-    A value is JSON, or else text.
+    A value is parsed as JSON, and kept as text if it isn't JSON.
 
     >>> parse_storage_options(["anon=True", "key=abc", 'client_kwargs={"region_name": "x"}'])
     {'anon': True, 'key': 'abc', 'client_kwargs': {'region_name': 'x'}}
@@ -73,7 +73,7 @@ def parse_storage_options(texts: list[str]) -> dict[str, object]:
 
 
 class StoreAndName(NamedTuple):
-    """A store, and its name for messages: a path, a URL, or as of `store_name`."""
+    """A store, and its name for messages: a path, a URL, or the result of `store_name`."""
 
     store: Store
     name: str
@@ -88,17 +88,17 @@ def open_store(
     Parameters
     ----------
     store
-        A folder, a zip file, a URL, or a store, which is used as it is.
+        A folder, a zip file, a URL, or an open store, which is used as it is.
     storage_options
-        Arguments for fsspec; a StoreError if there are some and `store` is not a URL.
+        Arguments for fsspec; a StoreError if any are given and `store` isn't a URL.
 
     Raises
     ------
     StoreError
-        If the store cannot be opened. A StoreError or OSError that is raised within the context
-        becomes one, too: the messages begin with the name of the store.
+        If the store can't be opened. A StoreError or OSError that is raised within the context is
+        converted to a StoreError, too. The messages begin with the name of the store.
     TypeError
-        If `store` is something else.
+        If `store` is of another type.
     """
     if not isinstance(store, str | os.PathLike | Store):
         raise TypeError(
@@ -123,19 +123,18 @@ def open_store(
 
 
 async def _open_read_only(path_or_url: str, options: Mapping[str, object] | None) -> Store:
-    """The store at a path or URL, to be read; a StoreError that does not name it."""
+    """The store at a path or URL, opened for reading; a StoreError without its name if it fails."""
     if not path_or_url:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
     scheme, separator, rest = path_or_url.partition("://")
     is_url = bool(separator) and scheme.lower() not in ("file", "local")
     if options and not is_url:
         raise StoreError("storage options are for URLs, and this is a path")
-    # Relative, too, as zarr prints the folder of an array: the first name is no host.
+    # Also a relative path, as zarr prints the folder of an array: the first name isn't a host.
     path = Path(unquote(rest) if separator else path_or_url)
     try:
         if is_url:
-            # With a file system, and so connections, of its own, which
-            # `_close_with_connections` may close.
+            # With its own file system and connections, which `_close_with_connections` may close.
             fsspec_options = {"skip_instance_cache": True} | dict(options or {})
             return FsspecStore.from_url(path_or_url, fsspec_options, read_only=True)
         if path.is_dir():
@@ -143,7 +142,7 @@ async def _open_read_only(path_or_url: str, options: Mapping[str, object] | None
         if path.suffix == ".zip" and path.is_file():
             return await ZipStore.open(path, mode="r")
         found = "it is not a folder, a .zip file or a URL" if path.exists() else "it does not exist"
-    except Exception as error:  # of any file system
+    except Exception as error:  # from any file system
         message = f"it cannot be opened: {describe_error(error)}"
         if isinstance(error, ImportError) and (packages := _missing_packages_of_url(scheme)):
             message += f"; pip install {' '.join(packages)}"
@@ -152,42 +151,41 @@ async def _open_read_only(path_or_url: str, options: Mapping[str, object] | None
 
 
 def _missing_packages_of_url(scheme: str) -> list[str]:
-    """The packages that URLs need and that are not installed: fsspec, and one for some schemes."""
+    """The missing packages that a URL needs: fsspec, and for some schemes another one."""
     last_scheme = scheme.rpartition("::")[2].lower()  # such as in simplecache::s3://bucket
     packages = ["fsspec", *filter(None, [_PACKAGES_BY_SCHEME.get(last_scheme)])]
     return [name for name in packages if not is_package_installed(name)]
 
 
 async def _close_with_connections(store: Store) -> None:
-    """Close a store, and its connections, which fsspec leaves open."""
+    """Close a store and its connections, which fsspec leaves open."""
     fs = getattr(store, "fs", None)
     session: Any = getattr(fs, "_s3", None) or getattr(fs, "_session", None)
     if hasattr(session, "close"):
-        with suppress(Exception):  # nobody can act on an error at the end
+        with suppress(Exception):  # an error while closing has no remedy
             await session.close()
     store.close()
 
 
 def open_array_at(store: Store, path: str, *, makes_folder_writable: bool) -> zarr.Array[Any]:
-    """The array at `path`, to be written if `makes_folder_writable` and the store permits it.
+    """The array at `path`, opened for reading, or for writing if the store permits it.
 
-    `makes_folder_writable` opens a read-only LocalStore again, to be written. A StoreError if
-    zarr opens no array there. If a group or nothing is at `path`, notes of the
-    error list arrays.
+    `makes_folder_writable` opens a read-only LocalStore again for writing. A StoreError if zarr
+    opens no array at `path`. If there is a group or nothing, the notes of the error list arrays.
     """
     if makes_folder_writable:
         with suppress(NotImplementedError):  # of a zip file, for one
             store = store.with_read_only(read_only=False)
     try:
         return zarr.open_array(store, path=path, mode="r" if store.read_only else "r+")
-    except Exception as error:  # whatever a store, zarr and any codec or data type raise
+    except Exception as error:  # from any store, zarr, or any codec or data type
         raise _no_array_error(store, path.strip("/"), error) from error
 
 
 def _no_array_error(store: Store, path: str, zarr_error: Exception) -> StoreError:
-    """Error for the `path` of a command that zarr does not open; its notes list arrays.
+    """Error for a `path` at which zarr opens no array; its notes list arrays.
 
-    It says what is at fault: the store, a metadata document, or the path.
+    The message says whether the store, a metadata document, or the path is at fault.
     """
     try:
         found = sync(_find_document(store, path))
@@ -211,7 +209,7 @@ def _no_array_error(store: Store, path: str, zarr_error: Exception) -> StoreErro
         arrays = sync(_list_some_arrays_below(store, path))
         message = f"/{path} is a group: name an array in it with --array PATH"
         if not arrays:
-            message = f"/{path} is a group, and no array is found in it"
+            message = f"/{path} is a group without arrays"
     no_array = StoreError(message)
     _add_notes_on_arrays(
         no_array, {f"--array {shlex.quote(array.path)}": array for array in arrays}
@@ -220,15 +218,15 @@ def _no_array_error(store: Store, path: str, zarr_error: Exception) -> StoreErro
 
 
 def unreadable_store_error(error: Exception) -> StoreError:
-    """Error for a store that cannot be read, after what it has raised."""
+    """Error for a store that can't be read, with the error that the store has raised."""
     return StoreError(
-        f"it cannot be read: {describe_error(error)}; see whether the address is right, the server"
+        f"it cannot be read: {describe_error(error)}; check that the address is right, the server"
         " answers, and reading is permitted"
     )
 
 
 def not_an_array_error_listing_arrays(found: object) -> TypeError:
-    """Error for an argument in place of an array; for a group, notes list its arrays."""
+    """Error for an argument that isn't an array; for a group, the notes list its arrays."""
     type_error = not_an_array_error(found)
     if isinstance(found, zarr.Group):
         prefix = join_key(found.path, "")
@@ -241,9 +239,9 @@ def not_an_array_error_listing_arrays(found: object) -> TypeError:
 
 
 def _add_notes_on_arrays(error: Exception, arrays_by_text: dict[str, _Node]) -> None:
-    """Add a note to an error for each array, up to a limit: how to name it, and its shape.
+    """Add a note to an error for each array, up to a limit, with its shape and data type.
 
-    The keys are the texts by which the user names the arrays.
+    The keys are the texts with which the user can name the arrays.
     """
     for text, array in islice(arrays_by_text.items(), _MAX_LISTED):
         error.add_note(f"  {text}: shape {array.shape}, {array.data_type}")
@@ -252,36 +250,36 @@ def _add_notes_on_arrays(error: Exception, arrays_by_text: dict[str, _Node]) -> 
 
 
 PathInGroup: TypeAlias = str
-"""The path of an array or a group, from the group that has its consolidated metadata."""
+"""The path of an array or a group, relative to the group with its consolidated metadata."""
 
 
 class MetadataDocument(NamedTuple):
-    """The metadata document of an array or a group; in format 2, the attributes are in another."""
+    """The metadata document of an array or a group, in format 2 without the attributes."""
 
     key: str  # in the node, one of `DOCUMENT_KEYS`
     members: dict[str, Any]
 
     @property
     def zarr_format(self) -> Literal[2, 3]:
-        """The format that the key says."""
+        """The Zarr format, which the key tells."""
         return 3 if self.key == METADATA_KEY else 2
 
     @property
     def kind(self) -> Literal["array", "group"]:
-        """What the document is of."""
+        """The kind of the node."""
         if self.zarr_format == 3:
             return "array" if self.members["node_type"] == "array" else "group"
         return "array" if self.key == ARRAY_KEY else "group"
 
     @property
     def data_type(self) -> str:
-        """The name of the data type as the document has it, or JSON; empty for a group."""
+        """The data type in the document: its name, or JSON; empty for a group."""
         data_type = self.members.get("data_type" if self.zarr_format == 3 else "dtype", "")
         return data_type if isinstance(data_type, str) else short_json(data_type)
 
 
 class _Node(NamedTuple):
-    """An array or a group, as its metadata document describes it; zarr may not open it."""
+    """An array or a group as its metadata document describes it; zarr may fail to open it."""
 
     path: str
     kind: Literal["array", "group"]
@@ -290,13 +288,13 @@ class _Node(NamedTuple):
 
 
 def _node_of(path: str, document: MetadataDocument) -> _Node:
-    """The node at `path` that a metadata document describes; nothing is checked."""
+    """The node at `path` as a metadata document describes it; nothing is checked."""
     shape = short_json(document.members.get("shape"))
     return _Node(path, document.kind, shape, document.data_type)
 
 
 async def _try_read_node(store: Store, path: str, keys: Sequence[str]) -> _Node | None:
-    """The node at `path` with a document at one of the `keys`; None without one that can be read.
+    """The node at `path` with a document at one of the `keys`; None if no document can be read.
 
     Raises nothing.
     """
@@ -307,18 +305,18 @@ async def _try_read_node(store: Store, path: str, keys: Sequence[str]) -> _Node 
 
 
 async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
-    """The arrays in a group and in the groups within, the nearest first.
+    """The arrays in a group and its subgroups, the nearest first.
 
-    With one array more than an error lists, the search ends. The arrays are those of consolidated
-    metadata, or else those that the store lists: group by group, because a list of all keys has all
-    chunks. Members that cannot be read are passed over, and so are those of another format, which
-    zarr does not find in the group.
+    The search ends with one array more than an error lists. The arrays come from consolidated
+    metadata, or otherwise from the store, group by group: a list of all keys would include all
+    chunks. Members that can't be read are skipped, and so are members of another format, which zarr
+    doesn't find in the group.
     """
     arrays = list[_Node]()
     groups = [group_path]
     documents = 0
-    for path in groups:  # grows meanwhile, by the groups within
-        with suppress(Exception):  # of any store, and of any document
+    for path in groups:  # the loop appends subgroups
+        with suppress(Exception):  # from any store and any document
             document = await read_metadata_document(store, path)
             copies = await _read_consolidated_copies_or_none(store, path, document)
             if copies is not None:
@@ -341,9 +339,9 @@ async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
 async def _read_consolidated_copies_or_none(
     store: Store, group_path: str, document: MetadataDocument
 ) -> dict[str, MetadataDocument] | None:
-    """The consolidated metadata of a group, parsed; None without any.
+    """The consolidated metadata of a group, parsed; None if there is none.
 
-    Raises what the store raises, and any error for consolidated metadata of another form.
+    Raises the errors of the store, and any error for consolidated metadata of another form.
     """
     if document.zarr_format == 3:
         return parse_consolidated_copies_or_none(METADATA_KEY, document.members)
@@ -354,10 +352,10 @@ async def _read_consolidated_copies_or_none(
 def parse_consolidated_copies_or_none(
     document_key: str, document_members: dict[str, Any]
 ) -> dict[PathInGroup, MetadataDocument] | None:
-    """The copies of documents in consolidated metadata, by paths within the group; None without.
+    """The copies of documents in consolidated metadata, by path in the group; None if none.
 
-    The document is the whole one at `document_key`, which is the `zarr.json` or the `.zmetadata` of
-    a group. Any error for consolidated metadata of another form.
+    `document_members` is the whole document at `document_key`: the `zarr.json` or the `.zmetadata`
+    of a group. Any error may be raised for consolidated metadata of another form.
     """
     if document_key == METADATA_KEY:
         consolidated = document_members.get("consolidated_metadata")
@@ -384,18 +382,18 @@ async def list_keys_by_node(store: Store) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        By the path of an array or group, those keys that are not in a node within it, without its
-        path: its metadata document and its chunks. For a store that cannot list, one node at the
-        root without keys.
+        By the path of an array or group, its keys without that path: its metadata document and its
+        chunks, but no keys of nodes within it. For a store that can't list, one node at the root
+        without keys.
 
     Raises
     ------
     StoreError
-        If the store holds no array and no group, or cannot be read.
+        If the store has no array and no group, or can't be read.
     """
     keys = list[str]()
-    with suppress(Exception):  # any error of a store that cannot list
-        # An empty key is a page without links. These are quoted; in addresses, # % ? stay so.
+    with suppress(Exception):  # any error of a store that can't list
+        # A page without links gives an empty key. Links are quoted; # % ? stay quoted in addresses.
         keys = sorted({key async for key in store.list_prefix("") if key})
         if "http" in getattr(getattr(store, "fs", None), "protocol", ()):
             keys = [unquote(re.sub("%(23|25|3F)", r"%25\1", key)) for key in keys]
@@ -423,10 +421,10 @@ async def list_keys_by_node(store: Store) -> dict[str, list[str]]:
 async def read_metadata_document(
     store: Store, node_path: str, keys: Sequence[str] = DOCUMENT_KEYS
 ) -> MetadataDocument:
-    """The metadata document of an array or a group, at the first of the `keys` that is there.
+    """The metadata document of an array or a group, at the first existing key of `keys`.
 
-    A FileNotFoundError if all are missing, and a ValueError if it is not JSON, or not that of a
-    node.
+    A FileNotFoundError if all keys are missing, and a ValueError if the document isn't JSON, or
+    isn't the document of a node.
     """
     found = await _find_document(store, node_path, keys)
     if found is None:
@@ -437,7 +435,7 @@ async def read_metadata_document(
 async def read_json_object_or_none(store: Store, key: str) -> dict[str, Any] | None:
     """The JSON object at a key, such as the attributes of format 2; None if it is missing.
 
-    A ValueError if it is something else.
+    A ValueError if the content isn't a JSON object.
     """
     content = await _get_or_none(store, key)
     return None if content is None else _parse_json_object(content)
@@ -453,7 +451,7 @@ class _KeyAndContent(NamedTuple):
 async def _find_document(
     store: Store, node_path: str, keys: Sequence[str] = DOCUMENT_KEYS
 ) -> _KeyAndContent | None:
-    """The document of a node at the first of the `keys` that is there; None if none is."""
+    """The document of a node at the first existing key of `keys`; None if all are missing."""
     for key in keys:
         content = await _get_or_none(store, join_key(node_path, key))
         if content is not None:
@@ -462,9 +460,9 @@ async def _find_document(
 
 
 async def _get_or_none(store: Store, key: str) -> bytes | None:
-    """The object at a key; None if it is missing, or not a file in a folder.
+    """The content of the object at a key; None if it is missing, or isn't a file in a folder.
 
-    zarr would wait for a FIFO for ever.
+    zarr would wait for a FIFO forever.
     """
     if isinstance(store, LocalStore) and not (store.root / key).is_file():
         return None
@@ -473,7 +471,7 @@ async def _get_or_none(store: Store, key: str) -> bytes | None:
 
 
 def _parse_document(key: str, content: bytes) -> MetadataDocument:
-    """The metadata document with this content; a ValueError if it is not that of a node."""
+    """The metadata document with this content; a ValueError if it isn't the document of a node."""
     members = _parse_json_object(content)
     if key == METADATA_KEY and (kind := members.get("node_type")) not in ("array", "group"):
         raise ValueError(f'"node_type" is {short_json(kind)}; permitted are "array" and "group"')
@@ -481,7 +479,7 @@ def _parse_document(key: str, content: bytes) -> MetadataDocument:
 
 
 def _parse_json_object(content: bytes) -> dict[str, Any]:
-    """A JSON object in UTF-8; a ValueError if it is something else."""
+    """The JSON object in this UTF-8 text; a ValueError if it isn't a JSON object."""
     members = json.loads(str(content, "utf-8"))
     if not isinstance(members, dict):
         raise ValueError(f"{short_json(members)} is not a JSON object")
