@@ -182,7 +182,9 @@ class TestConfigSet:
 
     @pytest.mark.parametrize("name", ["array.order", "zarr", "zarr_bytes_", ""])
     def test_refuses_the_settings_of_zarr_and_others(self, name):
-        with pytest.raises(ValueError, match=f"^'{name}' is no setting of zarr-bytes; permitted"):
+        with pytest.raises(
+            ValueError, match=f"^'{name}' is not a setting of zarr-bytes; permitted"
+        ):
             zarr_bytes.config.set({"zarr_bytes.mappings": 7, name: 5})
         assert zarr.config.get("zarr_bytes", {}) == {}
 
@@ -210,7 +212,7 @@ class TestWhereZarrTakesNoSettingsOfOthers:
         (warning,) = warned
         assert warning.startswith(
             f"<string> UserWarning: the configuration of zarr {zarr.__version__} takes no settings"
-            " of other packages: set those of zarr-bytes by zarr_bytes.config.set({...}), since"
+            " of other packages: change the settings of zarr-bytes with zarr_bytes.config.set("
         )
 
     @pytest.mark.parametrize("kind", UNSETTABLE)

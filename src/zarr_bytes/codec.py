@@ -1,4 +1,4 @@
-"""The `bytes` codec and its draft name `endian`, as classes that zarr chooses for array metadata.
+"""The classes of the `bytes` codec and of its draft name `endian`, which zarr's registry chooses.
 
 Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata:
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class Immutable:
     """Base of classes whose instances never change: copies don't go through `__reduce_ex__`.
 
-    That is for pickles, which may be loaded where this package isn't installed.
+    `__reduce_ex__` is for pickles, which may be loaded where this package isn't installed.
     """
 
     def __copy__(self) -> Self:
@@ -75,15 +75,15 @@ class Immutable:
 class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
-    A subclass of zarr's own ``zarr.codecs.BytesCodec``; instances with one byte order are equal.
-    Zarr uses this class for every array that is opened and names ``bytes`` in its metadata. A
-    new array shows zarr's own class until it is opened again.
+    A subclass of zarr's own ``zarr.codecs.BytesCodec``; instances of both classes are equal if
+    their byte order is. Zarr uses this class when it opens an array with ``bytes`` in its metadata.
+    A new array shows zarr's own class until it is opened again.
 
     Parameters
     ----------
     endian : {"little", "big"} or None, default the byte order of this machine
-        Byte order in which multi-byte numbers are stored. None means that none is given, which
-        only data types of single bytes allow.
+        Byte order in which multi-byte numbers are stored. None means no byte order, which is only
+        allowed for data types of single bytes.
 
     Raises
     ------
@@ -103,7 +103,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     """
 
     name: ClassVar[str] = "bytes"
-    _read_configuration: dict[str, JSON] | None = None  # to be written back as it was read
+    _read_configuration: dict[str, JSON] | None = None  # written back as it was read
 
     def __init__(self, *, endian: EndiannessStr | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
@@ -111,27 +111,27 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             raise ConfigurationError(
                 f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
             )
-        super().__init__(endian=endian)  # zarr's class decides what its attribute is
+        super().__init__(endian=endian)  # zarr's class decides the type of its attribute
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        """Codec that a codec object of array metadata describes.
+        """Codec for a codec object of array metadata.
 
         Parameters
         ----------
         data : dict
             ``{"name": ..., "configuration": {"endian": "little" or "big"}}``; the configuration may
-            be empty or absent where the data type is of single bytes.
+            be empty or absent for a data type of single bytes.
 
         Raises
         ------
         ConfigurationError
-            If the name is not this codec's, or the configuration is not as above.
+            If the name isn't the name of this codec, or the configuration isn't as above.
 
         Notes
         -----
         Specification: bytes codec 1.0, "Codec name" and "Configuration parameters". An `endian` of
-        None counts as absent, because other packages write it so.
+        None counts as absent, because other packages write it.
         """
         if not isinstance(data, Mapping) or data.get("name") != cls.name:
             raise ConfigurationError(
@@ -161,8 +161,8 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         Returns
         -------
         dict
-            ``{"name": ..., "configuration": {"endian": ...}}``; without a configuration where none
-            was read, or where `endian` is None.
+            ``{"name": ..., "configuration": {"endian": ...}}``; without a configuration if none was
+            read, or if `endian` is None.
         """
         configuration = self._read_configuration
         if configuration is None and self.endian is not None:
@@ -174,8 +174,8 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Codec for one array: `endian` is None for a data type of single bytes.
 
-        A ConfigurationError if the data type needs a byte order and the codec has none. Structured
-        data types are then little-endian, with a warning.
+        A ConfigurationError if the data type needs a byte order and the codec has none; a
+        structured data type is little-endian in that case, with a warning.
         """
         dtype = array_spec.dtype.to_native_dtype()
         if not has_fixed_size(dtype):
@@ -201,7 +201,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return self
         codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
         object.__setattr__(codec, "endian", None)
-        with suppress(AttributeError):  # kept only once it was used
+        with suppress(AttributeError):  # there only if it was used
             object.__delattr__(codec, "_encoding")
         return codec
 
@@ -214,7 +214,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     ) -> None:
         """Raise a ConfigurationError if the elements of the data type have no fixed size."""
         if not has_fixed_size(dtype.to_native_dtype()):
-            # Every other such type holds bytes.
+            # All other types of this kind hold bytes.
             suitable = "vlen-utf8" if isinstance(dtype, VariableLengthUTF8) else "vlen-bytes"
             raise ConfigurationError(
                 f"codec {self.name!r}: elements of {dtype} have no fixed size;"
@@ -222,16 +222,16 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             )
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        """Bytes of a chunk, in the calling thread; counted as one that zarr writes by itself."""
+        """Bytes of a chunk, in the calling thread; counted as a chunk that zarr writes itself."""
         counters.count_chunk_of_zarr()
         array = cast("Array", chunk_array.as_ndarray_like())
         encoded = encode_elements(array, endian_of(self))
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        """Elements of a chunk, in the calling thread; counted as one that zarr reads by itself.
+        """Elements of a chunk, in the calling thread; counted as a chunk that zarr reads itself.
 
-        A ChunkSizeError or a BoolValueError if the bytes do not fit.
+        A ChunkSizeError or a BoolValueError if the bytes don't fit.
         """
         counters.count_chunk_of_zarr()
         encoded = cast("Bytes", chunk_bytes.as_array_like())
@@ -242,9 +242,9 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     async def decode_partial(
         self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
     ) -> Iterable[NDBuffer | None]:
-        """Read selections of chunks: for each an array, or None if the chunk is missing.
+        """Read selections of chunks; each result is an array, or None if the chunk is missing.
 
-        Zarr's pipeline calls this. It sends one chunk at a time by default, which needs no task.
+        Zarr's pipeline calls this, by default with one chunk at a time, which needs no task.
         """
         batch = list(batch_info)
         if len(batch) != 1:
@@ -279,7 +279,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        """`_decode_partial_single` in the calling thread, for the fused pipeline of zarr."""
+        """`_decode_partial_single` in the calling thread, for zarr's fused pipeline."""
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
@@ -294,14 +294,14 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:
-        """How this codec alone stores chunks; it keeps their layouts."""
+        """The chunk encoding by this codec alone; it keeps the layouts of chunks."""
         from zarr_bytes.layout.objects import ChunkEncoding
 
         return ChunkEncoding(endian_of(self))
 
     @cached_property
     def _plans(self) -> PlanCache:
-        """The last plans of the reads by this codec."""
+        """The plans of the last reads by this codec."""
         from zarr_bytes.indexing.plan_cache import PlanCache
 
         return PlanCache()
@@ -316,7 +316,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Made again by the class that zarr's registry chooses, so that no pickle names this
-        # package: where it is not installed or switched off, that is zarr's class.
+        # package. If the package isn't installed or is switched off, that is zarr's class.
         if type(self) not in SAME_BYTES_CLASSES:
             return super().__reduce_ex__(protocol)
         has_dropped_endian = self.endian is None and "endian" in (self._read_configuration or {})
@@ -341,7 +341,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
 
     def __repr__(self) -> str:
-        # The module tells it from zarr's class of the same name.
+        # The module distinguishes it from zarr's class of the same name.
         module = "zarr_bytes" if type(self) in SAME_BYTES_CLASSES else type(self).__module__
         return f"{module}.{type(self).__qualname__}(endian={endian_of(self)!r})"
 
@@ -385,13 +385,13 @@ class EndianCodec(BytesCodec):
 
 
 SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
-"""The classes that store the same bytes; those derived from them may store others."""
+"""The classes that store equal bytes; derived classes may store other bytes."""
 
 
 def _nd_buffer_of_prototype(elements: Any, prototype: BufferPrototype) -> NDBuffer:
-    """Elements as the class of buffer that zarr asks for.
+    """Elements as a buffer of the class that zarr asks for.
 
-    Buffers of a GPU have the byte order of the machine.
+    GPU buffers have the byte order of the machine.
     """
     array = np.asarray(elements)  # never a scalar
     if issubclass(prototype.buffer, cpu.Buffer):  # in the main memory

@@ -1,8 +1,8 @@
 """The pipeline of uncompressed arrays: chunks are read straight into the result.
 
-Zarr's pipelines call the codec for each chunk and copy its result. This pipeline shares the codec's
-plans, files, requests and encoding, and decides once for all chunks of a read or a write which
-threads do the work. Arrays with other chains of codecs get a pipeline of zarr.
+Zarr's pipelines call the codec for each chunk and copy its result. This pipeline uses the plans,
+files, requests and encoding of the codec, and chooses the threads once for all chunks of a read or
+a write. Arrays with other chains of codecs get a pipeline of zarr.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # selection, out selection, and whether the selection is a complete chunk.
 _BatchItem: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
-_ARRAYS_LEFT_TO_ZARR: Final = np.ma.MaskedArray, np.matrix  # they assign in ways of their own
+_ARRAYS_LEFT_TO_ZARR: Final = np.ma.MaskedArray, np.matrix  # with their own rules of assignment
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
@@ -70,24 +70,24 @@ _MISSING: Final[GetResult] = {"status": "missing"}
 class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     """A pipeline of zarr that reads and writes uncompressed chunks and shards by itself.
 
-    It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
-    `endian`, or `sharding_indexed` with these codecs inside, and of arrays of Zarr format 2 without
-    filters and compressor, while zarr chooses this package's class for ``bytes``. Arrays with other
-    codecs get the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
+    Arrays get this pipeline if zarr uses this package's class for ``bytes``, and if their codecs
+    are any number of `transpose` followed by `bytes` or `endian`, or `sharding_indexed` with these
+    codecs inside. Arrays of Zarr format 2 get it if they have no filters and no compressor. Arrays
+    with other codecs get the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
 
-    From zarr 3.3 on, codecs and filters that change each element by itself may be there too, such
-    as `scale_offset`, `cast_value` and `numcodecs.fixedscaleoffset`.
+    With zarr 3.3 or newer, codecs and filters that change each element by itself are permitted,
+    too, such as `scale_offset`, `cast_value` and `numcodecs.fixedscaleoffset`.
 
     Parameters
     ----------
     array_array_codecs, array_bytes_codec, bytes_bytes_codecs, batch_size
-        As of zarr's ``BatchedCodecPipeline``.
+        As in zarr's ``BatchedCodecPipeline``.
 
     Notes
     -----
     Specification: bytes codec 1.0, transpose codec 1.0 and sharding codec 1.0. An array has the
     pipeline that is configured when it is opened. A new array has zarr's own ``bytes`` codec, which
-    this pipeline replaces by this package's.
+    this pipeline replaces with the codec of this package.
 
     Examples
     --------
@@ -98,12 +98,12 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
     # Sizes at which reading and writing change their method. Subclasses may have others.
     limits: ClassVar[Limits] = DEFAULT_LIMITS
-    # Whether selections are written in place: the setting when the array was opened. A pickled
-    # pipeline keeps it.
+    # Whether selections are written in place: the value of the setting when the array was opened. A
+    # pickled pipeline keeps it.
     in_place: bool
     # The indexes of shards that reads have fetched. A pickled pipeline has an empty one.
     index_cache: IndexCache
-    # The driver of the folder that was read or written last.
+    # The driver of the last folder that was read or written.
     _kept_driver: Driver | None = None
 
     def __init__(
@@ -124,14 +124,14 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         array_metadata: ArrayMetadata,
         store: Store,  # noqa: ARG003
     ) -> NoReturn:
-        """Refuse metadata of shards that can't be read; for all others zarr calls `from_codecs`.
+        """Refuse metadata of shards that can't be read; otherwise, zarr calls `from_codecs`.
 
-        Zarr calls this first, and takes the NotImplementedError as a request to call `from_codecs`.
+        Zarr calls this first, and calls `from_codecs` after a NotImplementedError.
 
         Raises
         ------
         ConfigurationError
-            If inner chunks do not divide the shard, and zarr doesn't read such shards either.
+            If inner chunks don't divide the shard, and zarr doesn't read such shards either.
         NotImplementedError
             Otherwise.
         """
@@ -139,7 +139,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         has_shards = bool(codecs) and isinstance(codecs[-1], ShardingCodec)
         if has_shards and _is_chosen() and _are_own_if_chosen(codecs):
             shape = chunk_shape_if_regular(array_metadata)
-            # The chunk spec takes as long to make as all the rest.
+            # Making the chunk spec takes as long as everything else.
             if shape is not None and why_inner_chunks_do_not_divide_shard(codecs, shape):
                 spec = chunk_spec_of_shape(array_metadata, shape)
                 _raise_if_neither_reads_shard(codecs, spec)
@@ -147,10 +147,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
-        """Pipeline for a chain of codecs; one of zarr's if it has codecs that aren't read here.
+        """Pipeline for a chain of codecs.
 
-        Also one of zarr's if this package's codec isn't chosen, or this zarr has an unknown
-        pipeline.
+        A pipeline of zarr if the chain has codecs that this package doesn't read, if this package's
+        codec isn't chosen, or if the pipeline of this zarr isn't known.
         """
         codecs = tuple(codecs)
         are_own = False
@@ -163,7 +163,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
                 "type[Self]", PIPELINES[checked_setting("zarr_bytes.other_chains")]
             )
             return pipeline_of_zarr.from_codecs(codecs, batch_size=batch_size)
-        # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
+        # Not with zarr's `from_codecs`, which warns that shards after a `transpose` are read whole.
         return cls(
             array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", codecs[:-1]),
             array_bytes_codec=cast("ArrayBytesCodec", codecs[-1]),
@@ -173,21 +173,21 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
     @cached_property
     def encoding(self) -> ChunkEncoding:
-        """How the codecs store the chunks."""
+        """The encoding of the chunks by the codecs."""
         return encoding_of_uncompressed(
             (*self.array_array_codecs, self.array_bytes_codec), self.limits
         )
 
     @cached_property
     def plans(self) -> PlanCache:
-        """The last plans of reads and writes. A pickled pipeline has an empty cache."""
+        """The plans of the last reads and writes. A pickled pipeline has an empty cache."""
         from zarr_bytes.indexing.plan_cache import PlanCache  # as `read_batch`, for this array only
 
         return PlanCache()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # As the codec, so that the array is read where this package is not installed. What is
-        # written in place may share chunks with other writers, which no other pipeline can do.
+        # As the codec, so that the array can be read where this package isn't installed. A pipeline
+        # that writes in place may share chunks with other writers, which no other pipeline can do.
         if self.in_place or type(self) is not BatchedBytesPipeline:
             return super().__reduce_ex__(protocol)
         codecs = (*self.array_array_codecs, self.array_bytes_codec)
@@ -200,7 +200,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     async def read(
         self, batch_info: Iterable[_BatchItem], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        """Read selections of chunks into `out`; for each chunk, whether it is present or missing.
+        """Read selections of chunks into `out`; return for each chunk whether it exists.
 
         Zarr calls this on its event loop, with the chunks of one read. Results in other memory, and
         chunks that aren't in a store, are left to zarr's pipeline.
@@ -240,7 +240,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """Write selections of chunks from `value`.
 
         Zarr calls this on its event loop, with the chunks of one write. Chunks that aren't in a
-        store, or whose absent inner chunks do not read as the fill value, are left to zarr's
+        store, or whose absent inner chunks don't read as the fill value, are left to zarr's
         pipeline.
         """
         items = list(batch_info)
@@ -263,7 +263,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         )
 
     def _driver_of(self, store_path: StorePath) -> Driver:
-        """The driver of a store; that of a folder is kept for the next read or write."""
+        """The driver of a store; the driver of a folder is kept for the next read or write."""
         store = store_path.store
         kept = self._kept_driver
         if kept is not None and kept.store is store:
@@ -278,20 +278,20 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     def _projections_unless_left_to_zarr(
         self, items: list[_BatchItem]
     ) -> list[ChunkProjection] | None:
-        """Zarr's batch as this package's own: the form of zarr's items is known here alone.
+        """Zarr's batch as items of this package; only this method depends on the form of zarr's.
 
-        None for a batch that zarr reads or writes: it is empty, or not of chunks in a store, or
-        buffers are not in the memory of this machine, or filters of format 2 do not give each
-        element by itself, or inner chunks do not divide the shards. A ConfigurationError where zarr
-        doesn't read these shards either.
+        None for a batch that zarr reads or writes: it is empty, its chunks aren't in a store, its
+        buffers aren't in main memory, filters of format 2 don't decode each element by itself, or
+        inner chunks don't divide the shards. A ConfigurationError if zarr doesn't read these shards
+        either.
         """
         if not items:
             return None
-        store_path_of_first, spec_of_first, *_ = items[0]  # as a rule, the spec of all
+        store_path_of_first, spec_of_first, *_ = items[0]  # usually the spec of all
         has_cpu_buffers = issubclass(spec_of_first.prototype.buffer, cpu.Buffer)
         if not (isinstance(store_path_of_first, StorePath) and has_cpu_buffers):
             return None
-        # Of filters, specs differ in their shapes alone.
+        # With filters, specs differ only in their shapes.
         has_filters = bool(self.encoding.elementwise_codecs.filters)
         if has_filters and why_uncompressed_chunks_are_read_by_zarr(
             (self.array_bytes_codec,), spec_of_first
@@ -301,7 +301,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
         layout_of = self.encoding.layout_of
         layout_of_first = layout_of(spec_of_first)
-        # Quicker than a call of the class, by 0.1 microseconds for each of a thousand chunks.
+        # Faster than calling the class, by 0.1 microseconds for each of a thousand chunks.
         projection_of = ChunkProjection._make
         batch = [
             projection_of(
@@ -328,9 +328,9 @@ def _is_chosen() -> bool:
 
 
 def _are_own_if_chosen(codecs: Sequence[Codec]) -> bool:
-    """Whether arrays with these codecs get this package's pipeline, while its codec `_is_chosen`.
+    """Whether arrays with these codecs get this package's pipeline, if its codec `_is_chosen`.
 
-    They get one of zarr otherwise.
+    Otherwise, they get a pipeline of zarr.
     """
     return _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
@@ -343,15 +343,15 @@ def _raise_if_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec
 
 @cache
 def _knows_pipeline_of_zarr() -> bool:
-    """Whether zarr's pipeline is one that this package can derive from; warns once if not."""
+    """Whether this package can derive from zarr's pipeline; warns once if it can't."""
     if unknown := why_pipeline_is_unknown(BatchedCodecPipeline):
         warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
-            f" {zarr.__version__} ({unknown}), so that zarr's own pipeline is used, and only the"
-            " codec of this package; a newer zarr-bytes may know it"
+            f" {zarr.__version__} ({unknown}), so zarr's own pipeline is used with the codec of"
+            " zarr-bytes; a newer zarr-bytes may know it"
         )
     return not unknown
 
 
-# Zarr's registry knows a pipeline by its module and name.
+# Zarr's registry identifies a pipeline by its module and name.
 BatchedBytesPipeline.__module__ = "zarr_bytes"

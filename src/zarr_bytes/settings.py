@@ -1,14 +1,15 @@
-"""The settings, from zarr's configuration, and advice where it doesn't choose this package.
+"""The settings, from zarr's configuration, and advice if it doesn't choose this package.
 
-`docs/guide/pipeline.md` says what each is for. The defaults were measured: the costs of local
-requests by `tests/benchmarks/pipeline.py`, those of remote ones by `tests/benchmarks/remote.py`. A
-mapping keeps a file descriptor before Python 3.13, so that fewer are kept there.
+`docs/guide/pipeline.md` describes each setting. The defaults were measured: the costs of local
+requests with `tests/benchmarks/pipeline.py`, and of remote requests with
+`tests/benchmarks/remote.py`. Before Python 3.13, a mapping keeps a file descriptor, so fewer
+mappings are kept.
 
 The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings
-``etc/zarr/zarr-bytes.yaml`` for that; some ways of installing put it where zarr does not look.
+``etc/zarr/zarr-bytes.yaml`` for that; some ways of installing put it where zarr doesn't look.
 
-Where zarr's configuration takes no settings of other packages, those of this package are in a
-configuration of its own, which has the same files and environment variables.
+If zarr's configuration doesn't accept settings of other packages, the settings of this package are
+in a separate configuration with the same files and environment variables.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
 """The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
 
 RESTART: Final = "restart Python: zarr read its configuration before zarr-bytes was installed"
-"""Advice where zarr didn't find the configuration file of this package, and now would."""
+"""Advice if zarr didn't find the configuration file of this package, but would find it now."""
 
 NOT_FOUND: Final = "the configuration file zarr-bytes.yaml is not where zarr looks for it"
-"""Why zarr doesn't use this package where it would not find the configuration file now either."""
+"""The reason if zarr would not find the configuration file now either."""
 
 _NOTICE: Final = "zarr-bytes is installed and zarr does not use it:"
 _CALL_TO_CHOOSE: Final = (
@@ -56,21 +57,21 @@ _VARIABLES_TO_CHOOSE: Final = (
 
 
 class RequestCost(NamedTuple):
-    """The cost of a request, in bytes that could be read meanwhile."""
+    """The cost of a request, in bytes that could be read in the same time."""
 
-    gap: int  # most bytes between two ranges that are read over, to save one request
-    max_request_nbytes: int  # that no request exceeds, except one for a whole chunk
+    gap: int  # largest gap between two ranges that is read, to save one request
+    max_request_nbytes: int  # largest request, except requests for whole chunks
 
 
 class CostSettingNames(NamedTuple):
-    """Names of the settings that have the cost of a request."""
+    """Names of the settings for the cost of a request."""
 
     gap: str
     max_request_nbytes: str
 
 
 CostKind: TypeAlias = Literal["local", "zip file", "local store", "remote"]
-"""Where bytes are: in files that are opened here, in a zip file or in another store on this machine
+"""The location of bytes: files that are opened here, a zip file, another store on this machine
 whose `get` is called, or elsewhere."""
 
 DEFAULTS: Final[dict[CostKind, RequestCost]] = {
@@ -105,17 +106,17 @@ SETTINGS: Final = {
 """Every setting, by name."""
 
 
-# None where zarr's configuration takes the settings of this package. Made once, as zarr's is: what
-# is set later in the environment is no part of it.
+# None if zarr's configuration accepts the settings of this package. Made once, like zarr's: later
+# changes of the environment have no effect.
 _own_configuration: Final = new_configuration_unless_zarr_takes_settings()
 CONFIGURATION: Final[Any] = zarr.config if _own_configuration is None else _own_configuration
-"""The configuration that has the settings of this package: zarr's, or one of its own."""
+"""The configuration with the settings of this package: zarr's, or a separate one."""
 
 _SEPARATE_CONFIGURATION_WARNING: Final = (
-    f"the configuration of zarr {zarr.__version__} takes no settings of other packages: set those"
-    " of zarr-bytes by zarr_bytes.config.set({...}), since zarr.config.set fails or has no effect."
-    " Those in the environment (ZARR_ZARR_BYTES__...) and in zarr's configuration files are in"
-    " force, whatever zarr says of them"
+    f"the configuration of zarr {zarr.__version__} takes no settings of other packages: change the"
+    " settings of zarr-bytes with zarr_bytes.config.set({...}), since zarr.config.set fails or has"
+    " no effect. Settings in the environment (ZARR_ZARR_BYTES__...) and in zarr's configuration"
+    " files are in force, even if zarr warns about them"
 )
 
 
@@ -137,7 +138,7 @@ def code_that_sets(setting_name: str, *, value: object) -> str:
 
 
 def zarr_setting_or_default(setting_name: str, default: Any = None) -> Any:
-    """Value of a setting of zarr itself; `default` where this zarr has no such setting.
+    """Value of a setting of zarr itself; `default` if this zarr has no such setting.
 
     The value is not checked, and nothing is raised.
     """
@@ -150,10 +151,10 @@ def zarr_setting_or_default(setting_name: str, default: Any = None) -> Any:
 class Config:
     """The settings of this package, as ``zarr_bytes.config``.
 
-    They are part of ``zarr.config``. A version of zarr whose configuration takes no settings of
-    other packages leaves them to this package: they are then read from the same files and
-    environment variables, and ``zarr_bytes.config.set`` is the way to change them in code. It works
-    with every version of zarr.
+    The settings are part of ``zarr.config``. If the configuration of a zarr version doesn't accept
+    settings of other packages, this package reads them from the files and environment variables of
+    zarr, and code changes them with ``zarr_bytes.config.set``, which works with every version of
+    zarr.
     """
 
     def set(
@@ -166,18 +167,18 @@ class Config:
         arg : mapping, optional
             Values by name, such as ``{"zarr_bytes.gap.remote": 2**20}``.
         **named
-            The same, with a double underscore for each dot.
+            Values by name, with a double underscore for each dot.
 
         Returns
         -------
         context manager
-            Restores the values from before, as that of ``zarr.config.set`` does. All threads share
-            the settings.
+            Restores the previous values, like the context manager of ``zarr.config.set``. All
+            threads share the settings.
 
         Raises
         ------
         ValueError
-            If a name is not one of this package, such as ``array.order``.
+            If a name isn't the name of a setting of this package, such as ``array.order``.
 
         Examples
         --------
@@ -189,8 +190,8 @@ class Config:
         for name in values:
             if name.partition(".")[0].replace("-", "_") != "zarr_bytes":
                 raise ValueError(
-                    f"{short_repr(name)} is no setting of zarr-bytes; permitted are names that"
-                    " begin with `zarr_bytes.`, and zarr.config.set sets those of zarr"
+                    f"{short_repr(name)} is not a setting of zarr-bytes; permitted are names that"
+                    " begin with `zarr_bytes.`; use zarr.config.set for settings of zarr"
                 )
         restoring: AbstractContextManager[object] = CONFIGURATION.set(values)
         return restoring
@@ -203,7 +204,7 @@ config: Final = Config()
 def checked_setting(setting_name: str) -> Any:
     """Value of a setting of this package, or its default; a ValueError if it is not permitted.
 
-    The error is a TypeError for ``zarr_bytes.fill_values``. Warns once of each unknown setting.
+    The error is a TypeError for ``zarr_bytes.fill_values``. Warns once for each unknown setting.
     """
     return checked_value_or_default(_explicit_settings_after_warnings(), setting_name)
 
@@ -211,11 +212,11 @@ def checked_setting(setting_name: str) -> Any:
 def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
     """Cost of a request to a store of this kind; None if partial reads are switched off.
 
-    Raises and warns as `checked_setting`.
+    Raises and warns like `checked_setting`.
     """
     default = DEFAULTS[kind]
     values = _explicit_settings_after_warnings()
-    if not values:  # the usual case, asked for every chunk
+    if not values:  # the usual case, checked for every chunk
         return default
     if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
         return None
@@ -227,15 +228,15 @@ def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
 
 
 def names_of_cost_settings(kind: CostKind) -> CostSettingNames:
-    """Names of the settings that have the cost of a request to a store of this kind."""
+    """Names of the settings for the cost of a request to a store of this kind."""
     place = "remote" if kind == "remote" else "local"
     return CostSettingNames(f"zarr_bytes.gap.{place}", f"zarr_bytes.largest_request.{place}")
 
 
 def checked_value_or_default(explicit: Mapping[str, object], setting_name: str) -> Any:
-    """Value of a setting out of the `explicit_settings`, or its default, or an error.
+    """Value of a setting in the `explicit_settings`, or its default.
 
-    Permitted values are also taken as texts, in any case of letters. Others are errors as those of
+    Permitted values may also be texts, in upper or lower case. Other values raise the errors of
     `checked_setting`.
     """
     default, permitted = SETTINGS[setting_name]
@@ -244,33 +245,32 @@ def checked_value_or_default(explicit: Mapping[str, object], setting_name: str) 
     value = explicit[setting_name]
     if isinstance(permitted, int):
         if type(value) is int and value >= permitted:
-            return min(value, 2**62)  # offsets, of 64 bits, are added to some
+            return min(value, 2**62)  # some values are added to offsets of 64 bits
         permitted_text = f"is an integer from {permitted} on"
     else:
         permitted_by_word = {str(one).lower(): one for one in permitted}
         if (word := str(value).lower()) in permitted_by_word:
             return permitted_by_word[word]
         permitted_text = f"are {' and '.join(map(repr, permitted))}"
-    # zarr would replace a ValueError where it reads fill values: see `FillValueError`.
+    # zarr would replace a ValueError when it reads fill values: see `FillValueError`.
     error_class = TypeError if setting_name == "zarr_bytes.fill_values" else ValueError
     raise error_class(f"{setting_name} is {short_repr(value)}; permitted {permitted_text}")
 
 
 reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=False)
-"""Whether fill values are read as with "strict", whatever the setting is: in tasks of `check`."""
-
-# What has been warned of: names of unknown settings, and the text of the other warning.
+"""Whether fill values are strict in spite of the setting: in tasks of `check`."""
+# The warnings so far: names of unknown settings, and the text of the other warning.
 _warned: Final[set[str]] = set()
 
 
 def _explicit_settings_after_warnings() -> dict[str, object]:
-    """`explicit_settings`, after warnings that come once in a process.
+    """`explicit_settings`, after warnings that are given once in a process.
 
-    One is given where zarr's configuration takes no settings of this package, and one for each
-    unknown setting.
+    There is one warning if zarr's configuration doesn't accept settings of this package, and one
+    for each unknown setting.
     """
     is_unset = CONFIGURATION.get("zarr_bytes", {}) == {}
-    if is_unset and _own_configuration is None:  # the usual case, asked for every chunk
+    if is_unset and _own_configuration is None:  # the usual case, checked for every chunk
         return {}
     values = explicit_settings()
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
@@ -284,7 +284,7 @@ def _explicit_settings_after_warnings() -> dict[str, object]:
 
 
 def messages_on_unknown_settings(explicit: Mapping[str, object]) -> dict[str, str]:
-    """A sentence for each name that is not that of a setting, by the name; empty if all are."""
+    """A sentence for each unknown setting, by its name; empty if all settings are known."""
     return {
         name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
         for name in explicit
@@ -293,12 +293,12 @@ def messages_on_unknown_settings(explicit: Mapping[str, object]) -> dict[str, st
 
 
 def explicit_settings() -> dict[str, object]:
-    """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
+    """All values that are set under ``zarr_bytes``, by name; not checked, and without defaults."""
     return dict(_iter_leaf_settings("zarr_bytes", CONFIGURATION.get("zarr_bytes", {})))
 
 
 def _iter_leaf_settings(dotted_name: str, section_or_value: object) -> Iterator[tuple[str, object]]:
-    """The dotted name and value of each setting in a section; of a value, its own."""
+    """The dotted name and value of each setting in a section, or of a single value."""
     if isinstance(section_or_value, Mapping):
         for key, value in section_or_value.items():
             yield from _iter_leaf_settings(f"{dotted_name}.{key}".replace("-", "_"), value)
@@ -314,8 +314,8 @@ def is_zarr_bytes_yaml_where_zarr_looks() -> bool:
 
 def log_how_to_activate_unless_bytes_codec_is_chosen() -> None:
     """Log how to activate the package, if nothing has chosen a class for the codec ``bytes``."""
-    # No warning: where these are errors, the array for which zarr imports this would not open.
-    # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
+    # Not a warning: if warnings are errors, the array for which zarr imports this wouldn't open.
+    # Compared by identity with the default: a choice of zarr's class on purpose sets an equal one.
     default = zarr_default_or_none("codecs.bytes")
     if default is not None and zarr_setting_or_default("codecs.bytes") is default:
         if is_zarr_bytes_yaml_where_zarr_looks():

@@ -1,7 +1,7 @@
-"""`view`: NumPy views of the chunks of an array, without a read.
+"""`view`: NumPy views of the chunks of an array, without reading them.
 
 Chunks in local files are mapped into memory, and chunks in a `MemoryStore` are used in place.
-Everything that is common to all selections is decided when the view is made.
+Everything that all selections share is decided when the view is made.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Mode: TypeAlias = Literal["r", "r+"]
 def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     """View the chunks of an uncompressed array as NumPy arrays, without reading them.
 
-    A selection takes about a microsecond, and through zarr hundreds. Chunks in local files are
-    mapped into memory at the first selection of their elements, and the system reads the pages that
-    are used. Chunks in a `MemoryStore` are used in place.
+    A selection takes about a microsecond; through zarr, it takes hundreds. Chunks in local files
+    are mapped into memory at the first selection of their elements, and the system reads only the
+    pages that are used. Chunks in a `MemoryStore` are used in place.
 
     Parameters
     ----------
     array : zarr.Array
-        Of Zarr format 3, in a folder (`LocalStore`) or a `MemoryStore`, with no other codecs than
-        `transpose`, `bytes` and `sharding_indexed`.
+        An array of Zarr format 3 in a folder (`LocalStore`) or a `MemoryStore`, with no codecs
+        other than `transpose`, `bytes` and `sharding_indexed`.
     mode : {"r", "r+"}
-        "r+" allows changes of existing chunks in files, if ``zarr_bytes.partial_writes`` is True.
+        "r+" allows changes to existing chunks in files, if ``zarr_bytes.partial_writes`` is True.
 
     Returns
     -------
@@ -64,8 +64,8 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     Raises
     ------
     StoreError
-        If the array can't be viewed. The message has the reason, and the call of zarr that reads
-        or writes the array.
+        If the array can't be viewed. The message has the reason, and the zarr call that reads or
+        writes the array instead.
     TypeError
         If `array` is not a `zarr.Array`.
 
@@ -93,16 +93,16 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
 
 
 class ArrayView:
-    """NumPy views of the chunks of an array, which `view` makes.
+    """NumPy views of the chunks of an array, made by `view`.
 
-    ``view[...]`` takes integers, slices and arrays of integers, as NumPy does. Where one chunk has
-    all selected elements, the result is a NumPy view of it; where several chunks have them, or an
-    array of integers selects them, a new array. Views of chunks are read-only in mode "r", and stay
-    valid without the `ArrayView`.
+    ``view[...]`` takes integers, slices and arrays of integers, as NumPy does. If one chunk has all
+    selected elements, the result is a NumPy view of the chunk. If several chunks have them, or an
+    array of integers selects them, the result is a new array. Views of chunks are read-only in mode
+    "r", and stay valid without the `ArrayView`.
 
-    An `ArrayView` works in ``dask.array.from_array``, as a dataset of ``torch.utils.data`` and
-    wherever ``numpy.asarray`` is called. It can be pickled if the array can, and is then mapped
-    again. Processes may be forked, and threads may share it.
+    An `ArrayView` works in ``dask.array.from_array``, as a dataset of ``torch.utils.data``, and
+    wherever ``numpy.asarray`` is called. It can be pickled if the array can be; its chunks are
+    mapped again after unpickling. Processes may be forked, and threads may share the view.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class ArrayView:
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
         self.array = array
         self.mode = mode
-        # None in mode "r", in which no file is mapped for changes.
+        # None in mode "r": no file is mapped for changes.
         self._writable_mappings = WritableMappings() if mode == "r+" else None
         try:
             self._blocks = _Blocks(
@@ -131,7 +131,7 @@ class ArrayView:
                 f"there is no view of {store_path_name(array.store_path)}: {reason}"
             ) from None
         self._grid = grid = self._blocks.grid
-        # Bound once: a selection of one block takes a microsecond.
+        # Bound once, because a selection of one block takes only a microsecond.
         self._in_one_block = grid.try_in_one_chunk
         self.shape = grid.shape
         self.chunks = grid.chunk_shape
@@ -158,7 +158,7 @@ class ArrayView:
         entries = selection if type(selection) is tuple else (selection,)
         try:
             in_one_block = self._in_one_block(entries)
-        except (IndexError, TypeError):  # which `NumpySelection` explains
+        except (IndexError, TypeError):  # `NumpySelection` raises a better error
             in_one_block = None
         if in_one_block is None:
             return self._select(selection)
@@ -166,9 +166,9 @@ class ArrayView:
         return self._load_block(number)[block_selection]
 
     def _select(self, selection: Any) -> Any:
-        """The elements of a selection that `ChunkGrid.try_in_one_chunk` leaves to NumPy's rules.
+        """The elements of a selection that `ChunkGrid.try_in_one_chunk` doesn't resolve.
 
-        Of any number of blocks; a view only of one.
+        They may be in any number of blocks. The result is a view only if they are in one block.
         """
         if isinstance(selection, np.integer):
             return self[int(selection)]
@@ -188,8 +188,8 @@ class ArrayView:
     def __setitem__(self, selection: Any, value: Any) -> None:
         if self.mode == "r":
             raise ValueError(
-                'the view is read-only: view(array, "r+") lets existing chunks be changed, and'
-                " `array[...] = ...` of zarr writes any"
+                'the view is read-only: view(array, "r+") can change existing chunks, and zarr\'s'
+                " `array[...] = ...` can write any chunk"
             )
         selected = NumpySelection(selection, self._grid)
         values = _values_to_assign(value, self.dtype, selected)
@@ -198,7 +198,7 @@ class ArrayView:
         if (in_one_block := selected.try_in_one_chunk()) is not None:
             number, block_selection = in_one_block
             if selected.ellipsis_position < 0:
-                # With `...`, elements are copied, and not converted to Python and back.
+                # With `...`, elements are copied without a conversion to Python and back.
                 block_selection = (*block_selection, ...)
             self._load_block_unless_read_only(number)[block_selection] = values
             return
@@ -217,16 +217,16 @@ class ArrayView:
         if not block.flags.writeable:
             raise ValueError(
                 f"block {self._grid.coords_of(number)} is missing, or shares bytes of its shard"
-                " with another one, and a view creates none: make all chunks in advance by"
-                " `zarr_bytes.preallocate(array)`, or write through zarr (`array[...] = ...`), and"
-                " then call `refresh()`"
+                " with another block, and a view can't create blocks: make all chunks in advance"
+                " with `zarr_bytes.preallocate(array)`, or write through zarr (`array[...] = ...`),"
+                " and then call `refresh()`"
             )
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
         if copy is False and (count := self._grid.chunk_count) != 1:
             raise ValueError(
-                f"the array has {count} chunks, and is one NumPy array only as a copy,"
+                f"the array has {count} chunks, so it is one NumPy array only as a copy,"
                 " which copy=False does not permit"
             )
         return np.array(self[...], dtype, copy=copy)
@@ -240,22 +240,23 @@ class ArrayView:
         return (self[i] for i in range(len(self)))
 
     def refresh(self) -> None:
-        """Forget all mappings, so that the next selections open chunks again.
+        """Forget all mappings, so that the next selections open their chunks again.
 
-        These see chunks that others have replaced or created. Arrays that were selected before
-        don't change. Call `flush` first, to find out whether changes of this view were lost.
+        The next selections see chunks that others have replaced or created. Arrays from earlier
+        selections don't change. Call `flush` first to find out whether changes made through this
+        view were lost.
         """
         self._load_block = self._blocks.load_with_new_caches()
         if self._writable_mappings is not None:
             self._writable_mappings.accept_any_files_at_paths()
 
     def flush(self) -> None:
-        """Wait until all changes are on the disk. Other processes of this machine see them at once.
+        """Wait until all changes are on disk. Other processes on this machine see them at once.
 
         Raises
         ------
         ChunkFileError
-            If a chunk was replaced or deleted after it was mapped, so that changes are lost.
+            If a chunk was replaced or deleted after it was mapped, so its changes are lost.
         OSError
             If the disk is full or fails.
         """
@@ -274,7 +275,7 @@ class ArrayView:
 
 
 def _why_not_in_place(array: zarr.Array[Any]) -> str | None:
-    """Why a view may not change chunks of an array in place, and what to do; None if it may."""
+    """Why a view may not change chunks in place, with the remedy; None if it may."""
     if reason := driver_of(array.store, array.path).why_not_in_place():
         return reason
     pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
@@ -287,7 +288,7 @@ def _why_not_in_place(array: zarr.Array[Any]) -> str | None:
 
 
 class _Object(NamedTuple):
-    """A stored chunk or shard: its bytes, None if it is missing, and the index of its blocks."""
+    """A stored chunk or shard: its bytes, which are None if it is missing, and its block index."""
 
     content: Bytes | None
     inner_chunk_index: InnerChunkIndex
@@ -299,16 +300,17 @@ class _Blocks:
     Parameters
     ----------
     array
-        The array; a StoreError if its chunks cannot be viewed.
+        The array; a StoreError if its chunks can't be viewed.
     writable_mappings
-        Gets the mappings of files that may be changed; None maps them read-only.
+        Collects the mappings of files that may be changed; None maps files read-only.
     max_mappings
-        Number of blocks that are kept. Of shards, half as many blocks are kept, and as many shards.
+        Number of blocks to keep. For arrays with shards, half as many blocks are kept, and as many
+        shards as blocks.
 
     Attributes
     ----------
     dtype, grid
-        Data type of the elements as they are stored, and the grid of the blocks.
+        Data type of the stored elements, and the grid of the blocks.
     """
 
     def __init__(
@@ -336,17 +338,17 @@ class _Blocks:
         self._strides = c_strides(layout.inner_chunk_shape, layout.item_size, layout.order)
         self._encode_chunk_key = array.metadata.encode_chunk_key
         self._prefix = f"{array.path}/" if array.path else ""
-        # A shard, which has several blocks, is opened once for them.
+        # A shard with several blocks is opened once.
         self._max_blocks = max_mappings // 2 if layout.index_nbytes else max_mappings
         self._max_objects = max_mappings - self._max_blocks
 
     def load_with_new_caches(self) -> Callable[[int], Array]:
-        """A new `load` with a cache of its own: all that was kept before is forgotten.
+        """A new `load` with its own empty cache.
 
-        Threads may share it. One that is loading a block meanwhile keeps it in the old cache.
+        Threads may share it. A thread that is loading a block keeps the block in the old cache.
         """
         self._cached_object = lru_cache(self._max_objects)(self._load_object)
-        # In C, so that a selection of one block takes a microsecond.
+        # The cache is in C, so that a selection of one block takes a microsecond.
         return lru_cache(self._max_blocks)(self.load)
 
     def load(self, number: int) -> Array:
@@ -371,7 +373,7 @@ class _Blocks:
             return np.ndarray(shape, self.dtype, layout.stored_fill_value, 0, (0,) * len(shape))
         block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
         if block.flags.writeable and not inner_chunk_index.share_no_bytes_with_others([offset]):
-            block.flags.writeable = False  # a change would be one of the other inner chunk too
+            block.flags.writeable = False  # a change would also change the other inner chunk
         return block
 
     def _load_object(self, chunk_coords: tuple[int, ...]) -> _Object:
@@ -393,10 +395,10 @@ class _Blocks:
 class BlockViews:
     """The chunks of an array, or the inner chunks of its shards, as NumPy arrays.
 
-    ``blocks[i, j]`` is one block, without a copy: cut at the edges of the array, with other strides
-    where it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
-    everywhere, and is always read-only, as are inner chunks that share bytes with another one.
-    Iteration gives all blocks in C order.
+    ``blocks[i, j]`` is one block, without a copy. The block is cut at the edges of the array, has
+    other strides if it is stored transposed, and is read-only in mode "r". A missing chunk has the
+    fill value everywhere. Missing chunks, and inner chunks that share bytes with another one, are
+    always read-only. Iteration gives all blocks in C order.
 
     Attributes
     ----------
@@ -424,7 +426,7 @@ class BlockViews:
 
     def __len__(self) -> int:
         if (count := self._grid.chunk_count) > sys.maxsize:
-            raise OverflowError(f"there are {count} blocks, too many for len(): see their shape")
+            raise OverflowError(f"there are {count} blocks, too many for len(): see `shape`")
         return count
 
     def __iter__(self) -> Iterator[Array]:
@@ -437,11 +439,11 @@ class BlockViews:
 def _values_to_assign(value: object, dtype: DType, selected: NumpySelection) -> Array:
     """The elements that ``array[selection] = value`` stores, in the shape of the selection.
 
-    Whatever NumPy may refuse is converted here, before any chunk is changed. The result is a view
-    of `value` where that is possible, but never of a mapped file.
+    Conversions that NumPy may refuse happen here, before any chunk is changed. The result is a view
+    of `value` if possible, but never of a mapped file.
     """
     shape = selected.shape
-    # NumPy takes any number from an array, and only those of the data type from Python.
+    # NumPy takes any number from an array, but from Python only numbers of the data type.
     is_masked = isinstance(value, np.ma.MaskedArray) and value.shape == shape == ()
     if is_masked or isinstance(value, np.generic):
         values = scalar_of(value, dtype)
@@ -452,11 +454,11 @@ def _values_to_assign(value: object, dtype: DType, selected: NumpySelection) -> 
     layout = element_layout_of(values.dtype)
     if layout.bool_offsets or layout.narrow_bytes:
         values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
-    # NumPy takes care of a value that overlaps its target only within one assignment, and does not
-    # know of two mappings of one file.
+    # NumPy handles a value that overlaps its target only within one assignment, and doesn't detect
+    # two mappings of one file.
     if not isinstance([*chain_of_bases(values)][-1], np.ndarray):
         values = values.copy()
-    # NumPy leaves out axes of an array, and of lists only where arrays select.
+    # NumPy leaves out axes of an array always, but axes of a list only if arrays select.
     if isinstance(value, list | tuple) and values.ndim > len(shape) and not selected.has_arrays:
         raise shape_mismatch_error(values.shape, shape)
     return broadcast(values, shape, requires_scalar=shape == () and selected.ellipsis_position < 0)
