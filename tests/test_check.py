@@ -94,7 +94,7 @@ def test_a_store_that_conforms_has_no_findings(tmp_path):
     [
         ({"fill_value": "1.5"}, "fill_value", '"1.5"', "an integer from -32768 to 32767"),
         ({"data_type": "bool"}, "fill_value", "0", "true or false"),
-        *[(LACKING, "fill_value", "{}", "field, 'a', too")] * HAS_STRUCT,
+        *[(LACKING, "fill_value", "{}", "field, also 'a'")] * HAS_STRUCT,
         ({"data_type": "r12"}, "zarr.json", "r12", ""),
         ({"codecs": BARE}, "zarr.json", "needs a byte order", ""),
         # Permitted forms that zarr does not open.

@@ -53,7 +53,7 @@ OTHER = "big" if sys.byteorder == "little" else "little"
 STRUCT = documents.struct_of(a="float32", c=documents.struct_of(b="int8"))
 OBJECT = (
     rf"type \[\('a', '{np.dtype('f4').str}'\), .*"
-    "an object with one for each field; zarr also reads 5 bytes as"
+    "an object with a value for each field; zarr also reads 5 bytes as"
 )
 ABC = np.frombuffer(b"abc", [(name, ml_dtypes.float8_e5m2) for name in "xyz"])[0]
 
@@ -266,7 +266,7 @@ class TestFillValuesThatAreNotPermitted:
             ("complex64", ["0xffc00001", "0x7e01"], (0xFFC00001, 0x7FC00000), "'0x7e01' is not"),
             *[
                 (STRUCT, {"a": "1.5"}, (0x3FC00000, 0), "field 'a': '1.5' is not"),
-                (STRUCT, {"a": 5}, (0x40A00000, 0), "{'a': 5} is not .* each field, 'c', too"),
+                (STRUCT, {"a": 5}, (0x40A00000, 0), "{'a': 5} is not .* each field, also 'c'"),
                 (STRUCT, {"a": "0x7f800001", "c": {"b": "2"}}, (0x7F800001, 2), "'b': '2' is not"),
                 (STRUCT, {"a": 5, "c": {"b": None}}, (0x40A00000, 0), "field 'b': null is not"),
                 (STRUCT, {"a": 5, "c": {"B": 2}}, (0x40A00000, 0), "field 'c': {'B': 2} is not"),

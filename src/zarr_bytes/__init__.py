@@ -1,12 +1,13 @@
 """The `bytes` codec of Zarr format 3 as a plugin for zarr-python.
 
-Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing
-the package registers its data types, which zarr does by itself from 3.4 on, and its codecs and its
-pipeline, for a process that had imported zarr before the package was installed.
+Installing the package is enough: zarr then uses it for every array with the codec `bytes`.
+Importing the package registers its data types, which zarr 3.4 and newer do by themselves. It also
+registers its codecs and its pipeline, for a process that imported zarr before the package was
+installed.
 
-The functions `status`, `check`, `preallocate` and `explain` do the work of the commands of the
-same names. `counting` counts the bytes that are read and written. `view` gives NumPy views of the
-chunks of an array. `config` sets the settings.
+The functions `status`, `check`, `preallocate` and `explain` correspond to the commands with these
+names. `counting` counts the bytes that are read and written. `view` gives NumPy views of the chunks
+of an array. `config` changes the settings.
 """
 
 from importlib import import_module, metadata
@@ -91,8 +92,8 @@ def __dir__() -> list[str]:
 for _name, _data_type in DATA_TYPES.items():
     data_type_registry.register(_name, _data_type)
 
-# zarr reads the entry points once, when it is imported: a process that had imported it before the
-# package was installed knows none of these. They are chosen by zarr's configuration alone.
+# zarr reads the entry points once, when it is imported, so a process that imported zarr before the
+# package was installed has none of these. Only zarr's configuration chooses them.
 for _codec in (BytesCodec, EndianCodec):
     register_codec(_codec.name, _codec)
 register_pipeline(BatchedBytesPipeline)

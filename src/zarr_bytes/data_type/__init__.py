@@ -1,4 +1,4 @@
-"""The data types by their names in metadata; with it, their fill values."""
+"""The data types by their names in metadata, and their fill values."""
 
 from __future__ import annotations
 

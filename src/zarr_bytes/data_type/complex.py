@@ -33,7 +33,7 @@ class _Complex(ExtensionDataType):
     """A complex data type, whose fill value is an array of two components."""
 
     def _to_json_if_number(self, number_or_json: Any) -> Any:
-        """A list of the JSON forms of both components; what isn't a number or pair as it is."""
+        """A list of the JSON forms of both components; other values are returned as they are."""
         is_number = isinstance(number_or_json, int | float | complex | np.inexact)
         components = (number_or_json.real, number_or_json.imag) if is_number else number_or_json
         if isinstance(components, tuple | list):
@@ -42,17 +42,17 @@ class _Complex(ExtensionDataType):
 
 
 class _NativeEndianComplex(_Complex, MultiByteDataType):
-    """A complex type that is one of ml_dtypes, too, which has it in the machine's byte order."""
+    """A complex type of ml_dtypes, which only has the byte order of this machine."""
 
     def to_native_dtype(self) -> DType:
         """NumPy type; a TypeError in the other byte order: ml_dtypes 0.6 would swap the numbers."""
         if self.endianness != sys.byteorder:
-            # For zarr's own codec, and for its fused pipeline (zarr 3.3 and newer), which reads a
-            # dense shard without the codec.
+            # For zarr's own codec, and for zarr's fused pipeline (zarr 3.3 and newer), which reads
+            # a dense shard without the codec.
             raise TypeError(
                 f"data type {self._zarr_v3_name!r}: ml_dtypes has no {self.endianness}-endian form"
                 " of it; read it with the codec of zarr-bytes, and"
-                " out of a shard with zarr.core.codec_pipeline.BatchedCodecPipeline"
+                " shards with zarr.core.codec_pipeline.BatchedCodecPipeline"
             )
         return self._import_native_dtype()
 

@@ -1,7 +1,7 @@
 """The data types of the specification's core and of zarr, with exact fill values.
 
-Specification: data types, "Core data types"; zarr-extensions, data-types/struct. But for `r*`, each
-class is a subclass of zarr's, is equal to it, and replaces it under its name.
+Specification: data types, "Core data types"; zarr-extensions, data-types/struct. Each class except
+`RawBits` (`r*`) is a subclass of zarr's class, is equal to it, and replaces it under its name.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class _CoreDataType(ReplacesZarrDataType):
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
         """Data type of a NumPy type; a NoMatchError, which zarr catches, for any other."""
         if not cls._check_native_dtype(dtype):
-            message = "Invalid data type: {}. Expected an instance of {}"  # as that of zarr
+            message = "Invalid data type: {}. Expected an instance of {}"  # as in zarr
             raise NoMatchError(message, dtype, cls.dtype_cls)
         return super().from_native_dtype(dtype)
 
     def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
-        """NumPy scalar of a fill value as zarr reads it, with the bits of NaNs that are permitted.
+        """NumPy scalar of a fill value as zarr reads it, with the bits of permitted NaNs.
 
-        Raises `error_if_refused` if zarr refuses it, too.
+        Raises `error_if_refused` if zarr refuses the value, too.
         """
         scalar = super()._from_json_leniently_or_raise(data, error_if_refused)
         if scalar.dtype.kind != "c" or data is None:
@@ -56,7 +56,7 @@ class _CoreDataType(ReplacesZarrDataType):
         # zarr has read an array of two components.
         pair = np.array([scalar]).view(native_component_dtype_of(scalar.dtype))
         for i, component in enumerate(cast("Sequence[JSON]", data)):
-            with suppress(FillValueError):  # zarr loses the bits of a NaN that is permitted
+            with suppress(FillValueError):  # zarr loses the bits of a permitted NaN
                 pair[i] = float_from_json(component, pair.dtype)
         return pair.view(scalar.dtype)[0]
 
@@ -93,8 +93,8 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
     """The raw data types `r8`, `r16`, `r24`, ...: elements of N bits, N a multiple of 8.
 
     Their NumPy type is void, which zarr maps to its own ``raw_bytes``: pass ``dtype="r16"`` to
-    choose this one. The fill value is an array of N/8 integers from 0 to 255. Specification: data
-    types, "Core data types" (`r*`) and "Permitted fill values" (`r<N>`).
+    choose a raw data type. The fill value is an array of N/8 integers from 0 to 255. Specification:
+    data types, "Core data types" (`r*`) and "Permitted fill values" (`r<N>`).
     """
 
     _zarr_v3_name = "r*"  # type: ignore[assignment]  # the base has one name
@@ -115,7 +115,7 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
 
         A NoMatchError, which zarr catches, for other names.
         """
-        # Only names of raw data types begin with an "r" without a letter after it.
+        # Only names of raw data types begin with an "r" that no letter follows.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
             raise NoMatchError("{!r} is not a raw data type: r8, r16, r24, ...", data)
         bits = data[1:]
@@ -159,12 +159,12 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
 if HAS_STRUCT:
 
     class Struct(ReplacesZarrDataType, zarr_dtype.Struct):
-        """Data type `struct`: a record. The fill value is an object with one for each field."""
+        """Data type `struct`: a record. The fill value is an object with a value for each field."""
 
         def _from_json_strictly(self, data: JSON) -> Any:
             if isinstance(data, Mapping):
                 return self._record_from_json(data, is_strict=True)
-            # Imported here, since it imports this package.
+            # Imported here, because the module imports this package.
             from zarr_bytes.layout.elements import decode_elements
 
             dtype = self.to_native_dtype()
@@ -174,7 +174,7 @@ if HAS_STRUCT:
                 return decode_elements(encoded, dtype, (), "little")[()]
             except (TypeError, ValueError):
                 permitted = (
-                    "an object with one for each field"
+                    "an object with a value for each field"
                     f"; zarr also reads {dtype.itemsize} bytes as base64 text"
                 )
                 raise fill_value_error(str(dtype), data, permitted) from None
@@ -189,14 +189,15 @@ if HAS_STRUCT:
         def _record_from_json(self, data: Mapping[str, JSON], *, is_strict: bool) -> np.void:
             """Scalar of a JSON object with a value for each field; else a FillValueError.
 
-            If `is_strict`, a missing field is an error, too, and else its default; and fields must
-            have permitted values, and else those that zarr reads. The error names the field.
+            If `is_strict`, all fields must be there and have permitted values. Otherwise, a missing
+            field has its default, and all values that zarr reads are accepted. The error names the
+            field.
             """
             values: list[Any] = []
             for name, field in self.fields:
                 if name not in data and is_strict:
                     raise fill_value_error(
-                        "struct", data, f"an object of one for each field, {name!r}, too"
+                        "struct", data, f"an object with a value for each field, also {name!r}"
                     )
                 try:
                     if name not in data:
@@ -216,7 +217,7 @@ if HAS_STRUCT:
             return zarr_dtype.Struct.to_json_scalar(self, data, zarr_format=zarr_format)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            # The class is not called, since it requires its fields.
+            # The class isn't called, because it requires its fields.
             class_ = data_type_class(self._zarr_v3_name)
             return attribute(class_, "__new__"), (class_,), [self.fields]
 

@@ -1,9 +1,9 @@
-"""The base classes of data types: their fill values are exact, or else read as zarr reads them.
+"""The base classes of data types: their fill values are exact, or read as zarr reads them.
 
 Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation: a
-value that is not permitted is read as zarr reads it, and null, for which zarr has no value, as the
-default of the data type, with a warning that names the array. It is an error where the setting
-``zarr_bytes.fill_values`` is "strict".
+value that is not permitted is read as zarr reads it, with a warning that names the array; null, for
+which zarr has no value, is read as the default of the data type. If the setting
+``zarr_bytes.fill_values`` is "strict", such a value is an error.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 
 class NoMatchError(DataTypeValidationError):  # type: ignore[misc]  # of a place that varies
-    """A NumPy type or a name in metadata that is not that of a data type.
+    """A NumPy type or a name in metadata that doesn't belong to a data type.
 
-    zarr asks every registered class and catches the errors of all but one. So the message is not
-    made before it is read: the text of a NumPy type takes longer than all the rest.
+    zarr tries every registered class and catches the errors of all but one. So the message is only
+    made when it is read: the text of a NumPy type takes longer than everything else.
 
     Parameters
     ----------
     template
         The message, as for `str.format`.
     *values
-        What is put into it.
+        The values for the message.
     """
 
     def __str__(self) -> str:
-        template, *values = self.args  # of every exception: what it was made with
+        template, *values = self.args  # the arguments of the exception
         return str(template).format(*values)
 
 
@@ -55,14 +55,14 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
     """A data type that reads and writes the fill values of Zarr format 3 bit for bit."""
 
     def _from_json_strictly(self, data: JSON) -> Any:
-        """NumPy scalar of a fill value that is permitted; a `FillValueError` for any other."""
+        """NumPy scalar of a permitted fill value; a `FillValueError` for any other."""
         return number_from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
     def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr reads it, without a warning.
 
         `error_if_refused`, which `_from_json_strictly` has raised, is raised again if zarr refuses
-        the value, too. Null is the default scalar.
+        the value, too. Null gives the default scalar.
         """
         if data is None:
             return self.default_scalar()
@@ -76,10 +76,11 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return self._from_json_leniently_or_raise(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
+        """Fill value from a metadata document; zarr reads fill values of Zarr format 2.
 
-        A `FillValueError` if it is not permitted, and zarr does not read it either or the setting
-        ``zarr_bytes.fill_values`` is "strict"; a `FillValueWarning` if zarr alone reads it.
+        For a value that is not permitted, a `FillValueWarning` if zarr reads it, and a
+        `FillValueError` if zarr doesn't read it or the setting ``zarr_bytes.fill_values`` is
+        "strict".
         """
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
@@ -92,14 +93,14 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return scalar
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: a number, a name, or the bits of a NaN; two if complex."""
+        """JSON form of a fill value: a number, a name, or the bits of a NaN; a pair if complex."""
         if zarr_format != 3:
             return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
         return number_to_json(self.cast_scalar(data))
 
 
 class ReplacesZarrDataType(ExactFillValues):
-    """A data type that takes the place of zarr's class of the name, and is equal to it."""
+    """A data type that replaces zarr's class under its name, and is equal to it."""
 
     _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
     _field_names: ClassVar[tuple[str, ...]]  # of the dataclass
@@ -116,7 +117,7 @@ class ReplacesZarrDataType(ExactFillValues):
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
         except (IndexError, OverflowError, TypeError, ValueError, struct.error):
             return super()._from_json_leniently_or_raise(data, error_if_refused)
-        if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
+        if scalar.size != 1:  # for the bool [0, 1], zarr gives an array, not an element
             raise error_if_refused
         return scalar.reshape(())[()]
 
@@ -135,8 +136,8 @@ class ReplacesZarrDataType(ExactFillValues):
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # Of the class that zarr has for the name, so that no pickle names this package: where it is
-        # not installed, that is zarr's own. The state is the one of zarr's classes.
+        # With the class that zarr has for the name, so that no pickle names this package: if the
+        # package isn't installed, that is zarr's own class. The state is that of zarr's classes.
         if self._zarr_v3_name != self._replaces._zarr_v3_name:
             return super().__reduce_ex__(protocol)
         values = [getattr(self, name) for name in self._field_names]
@@ -148,8 +149,9 @@ def warn_of_fill_value_or_raise_if_strict(
 ) -> None:
     """Warn that the JSON value `data`, which is not permitted, is read as `scalar`, or raise.
 
-    `refusal` says what is permitted. If fill values are strict, a FillValueError with its text and
-    with the setting that lets the value be read. The warning names the array that zarr opens.
+    `refusal` is a message with the permitted values. If fill values are strict, a FillValueError
+    with this message, and with the setting that reads the value. The warning names the array that
+    zarr opens.
     """
     value = short_repr(scalar.item())
     if reads_fill_values_strictly.get() or checked_setting("zarr_bytes.fill_values") == "strict":
@@ -158,7 +160,7 @@ def warn_of_fill_value_or_raise_if_strict(
     path = find_path_of_node_being_parsed()
     name = store_path_name(path) if isinstance(path, StorePath) else path
     where = "" if name is None else f"array {name}: "
-    if isinstance(data, Mapping):  # of a record, some of whose fields are permitted
+    if isinstance(data, Mapping):  # a record, of which some fields are permitted
         read_as = value
     elif data is None:
         read_as = f"{value}, the default"

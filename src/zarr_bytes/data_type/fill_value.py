@@ -1,8 +1,8 @@
-"""Fill values from JSON and to JSON, bit for bit, and the number formats that they are in.
+"""Fill values from JSON and to JSON, bit for bit, and their number formats.
 
 Specification: data types, "Permitted fill values", and the README of each extension data type
 (zarr-extensions, data-types/). Any other value is a `FillValueError`. A `dtype` is a type of NumPy
-or of ml_dtypes, which is not needed here.
+or of ml_dtypes; this module works without ml_dtypes.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -30,7 +30,7 @@ FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numb
 
 
 class UnusedUpperBits(NamedTuple):
-    """The upper bits of a byte that a narrow data type does not use."""
+    """The upper bits of a byte that a narrow data type doesn't use."""
 
     bit_count: int
     repeat_sign: bool  # in memory
@@ -45,18 +45,18 @@ class FloatFormat(NamedTuple):
     bits: int  # width of a number
     mantissa: int  # width of the mantissa
     bias: int  # subtracted from the stored exponent
-    nan: int | None  # the bits that are written "NaN"; None if the format has no NaN
+    nan: int | None  # the bits of the NaN that is written as "NaN"; None if there is no NaN
     has_infinity: bool = True
     has_sign: bool = True
 
     @property
     def sign_bit(self) -> int:
-        """Bit of the sign; in a format without a sign, the bit above all others."""
+        """Bit of the sign; in a format without a sign, the bit above all used bits."""
         return 1 << (self.bits - 1 if self.has_sign else self.bits)
 
     @property
     def bits_after_largest_number(self) -> int:
-        """The bits that follow those of the largest number: of infinity, a NaN, or the sign."""
+        """The next bits after the largest number: infinity, a NaN, or the sign."""
         if self.has_infinity:
             return self.sign_bit - (1 << self.mantissa)
         return min(self.sign_bit, self.nan or self.sign_bit)
@@ -90,12 +90,12 @@ INTEGERS: Final = {
 
 @lru_cache
 def _name_of(dtype: DType) -> str:
-    """The name of a data type, such as "float32", which NumPy makes anew each time."""
+    """The name of a data type, such as "float32"; cached, because NumPy makes it anew each time."""
     return dtype.name
 
 
 def unused_upper_bits(dtype: DType) -> UnusedUpperBits | None:
-    """Upper bits of a byte that a narrow data type does not use; None if it uses all bits."""
+    """Upper bits of a byte that a narrow data type doesn't use; None if it uses all bits."""
     if _name_of(dtype) in INTEGERS:
         numbers = INTEGERS[_name_of(dtype)]
         bits = len(numbers).bit_length() - 1  # 2**bits numbers
@@ -105,10 +105,11 @@ def unused_upper_bits(dtype: DType) -> UnusedUpperBits | None:
 
 
 def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int | None:
-    """Bits of the number of a format nearest to `value`, which is no NaN; ties to even.
+    """Bits of the number of a format nearest to `value`, which isn't NaN; ties to even.
 
-    Beyond the largest number it is infinity. None if the format has no infinity for it, or no sign.
-    Computed with integers, because the casts of NumPy and ml_dtypes may round twice.
+    Beyond the largest number, the result is infinity. None if the value needs an infinity or a sign
+    that the format doesn't have. Computed with integers, because the casts of NumPy and ml_dtypes
+    may round twice.
     """
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
     if is_negative and not float_format.has_sign:
@@ -130,13 +131,14 @@ def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int 
 def _nearest_bits_with_unlimited_exponent(
     numerator: int, denominator: int, float_format: FloatFormat
 ) -> int:
-    """Bits of the nearest number, as if exponents were unlimited; `denominator` a power of two.
+    """Bits of the nearest number, as if exponents were unlimited; `denominator` is a power of two.
 
     The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
     next number has the next exponent. Even numbers have even bits.
     """
     exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
-    # Exponents of two: of the distance between the smallest numbers, and between numbers nearby.
+    # Exponents of the distances (powers of two) between the smallest numbers, and between numbers
+    # nearby.
     lowest = 1 - float_format.bias - float_format.mantissa
     unit = max(exponent - float_format.mantissa, lowest if float_format.mantissa else lowest - 1)
     denominator <<= max(unit, 0)
@@ -149,9 +151,9 @@ def _nearest_bits_with_unlimited_exponent(
 
 
 def number_from_json(value: object, dtype: DType, name_in_message: str | None = None) -> np.generic:
-    """Number or bool of `dtype` for the JSON form of a fill value; a FillValueError for others.
+    """Number or bool of `dtype` for the JSON form of a fill value; else a FillValueError.
 
-    `name_in_message` is the name of the data type; None is NumPy's.
+    `name_in_message` is the name of the data type; None for the name in NumPy.
     """
     if dtype.kind == "b":
         if not isinstance(value, bool):
@@ -244,7 +246,7 @@ def complex_from_json(
 ) -> np.generic:
     """Complex number for an array of two components; a FillValueError for anything else.
 
-    `dtype` may be a record of them.
+    `dtype` may be a record of two components.
     """
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise fill_value_error(
@@ -265,9 +267,9 @@ def native_component_dtype_of(complex_dtype: DType) -> DType:
 
 
 def raw_from_json(value: object, nbytes: int) -> np.void:
-    """Raw element for an array of integers or base64 text, of `nbytes` bytes; else an error.
+    """Raw element of `nbytes` bytes for an array of integers or base64 text.
 
-    The error is a FillValueError.
+    A FillValueError for anything else.
     """
     raw = None
     if isinstance(value, str):

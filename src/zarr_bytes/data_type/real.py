@@ -1,7 +1,7 @@
-"""The registered extension data types of real numbers, whose NumPy types come from ml_dtypes.
+"""The registered extension data types of real numbers, with NumPy types from ml_dtypes.
 
 Specification: zarr-extensions, data-types/, the README of each type. ml_dtypes is imported when a
-type is used: without it the types are registered all the same, and the error names the package.
+type is used. The types are also registered without it; the error then names the package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PACKAGE: Final = "ml_dtypes"
 def import_ml_dtypes_dtype(ml_dtypes_name: str, zarr_name: str) -> DType:
     """NumPy type of ml_dtypes for a Zarr data type; imports ml_dtypes.
 
-    A MissingPackageError, which names the data type, if ml_dtypes is missing or too old.
+    A MissingPackageError with the name of the data type if ml_dtypes is missing or too old.
     """
     try:
         import ml_dtypes
@@ -50,7 +50,7 @@ def import_ml_dtypes_dtype(ml_dtypes_name: str, zarr_name: str) -> DType:
 class ExtensionDataType(ExactFillValues, HasItemSize):
     """A registered extension data type, which has no configuration."""
 
-    dtype_cls = np.dtype  # the class of ml_dtypes is not known without the package
+    dtype_cls = np.dtype  # the class from ml_dtypes isn't known without the package
     _name_in_package: ClassVar[str]
 
     @classmethod
@@ -71,15 +71,14 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return cls()
 
     def to_native_dtype(self) -> DType:
-        """NumPy type of the elements; a `MissingPackageError` if ml_dtypes does not have it."""
+        """NumPy type of the elements; a `MissingPackageError` if ml_dtypes doesn't have it."""
         return self._import_native_dtype()
 
     @classmethod
     def from_json(cls, data: DTypeJSON, *, zarr_format: ZarrFormat) -> Self:
-        """Data type of its form in metadata; else an error, which zarr catches.
+        """Data type for its form in metadata; else an error, which zarr catches.
 
-        Another name is refused at once, since zarr asks every class for the data type of each new
-        array.
+        Other names are refused at once, because zarr tries every class for each new array.
         """
         if isinstance(data, str) and data != cls._zarr_v3_name:
             raise NoMatchError("{!r} is not {}", data, cls._zarr_v3_name)
@@ -87,7 +86,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
-        """Data type of its name; else a NoMatchError, which zarr catches.
+        """Data type for its name; else a NoMatchError, which zarr catches.
 
         A MissingPackageError without ml_dtypes.
         """
@@ -113,7 +112,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return number_from_json(data, self._import_native_dtype(), self._zarr_v3_name)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """Fill value from a metadata document, in either format in the form of core data types."""
+        """Fill value from a metadata document; both formats use the form of core data types."""
         return super().from_json_scalar(data, zarr_format=3)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
@@ -125,24 +124,24 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return np.zeros((), self._import_native_dtype())[()]
 
     def cast_scalar(self, data: object) -> Any:
-        """NumPy scalar of a number or a JSON form; a `FillValueError` if the type has it not."""
+        """NumPy scalar of a number or a JSON form; a `FillValueError` if the type can't hold it."""
         if isinstance(data, np.generic | np.ndarray):
             if data.dtype == self._import_native_dtype() and data.ndim == 0:
                 return data[()]
             data = data.tolist()
-        elif getattr(data, "ndim", None) == 0:  # of JAX, PyTorch
+        elif getattr(data, "ndim", None) == 0:  # from JAX or PyTorch
             data = cast("Any", data).item()
         return self._from_json_strictly(self._to_json_if_number(data))
 
     def _to_json_if_number(self, number_or_json: Any) -> Any:
-        """JSON form of a Python number, or what already is the JSON form of a fill value."""
+        """JSON form of a Python number; any other value is returned as it is."""
         if isinstance(number_or_json, np.floating):  # longdouble, which has no Python number
             number_or_json = float(number_or_json)
         is_nan = isinstance(number_or_json, float) and number_or_json != number_or_json
         return "NaN" if is_nan else number_or_json
 
     def _check_scalar(self, data: object) -> bool:
-        """Whether `cast_scalar` accepts a value; False where it raises a FillValueError."""
+        """Whether `cast_scalar` accepts a value; False if it raises a FillValueError."""
         try:
             self.cast_scalar(data)
         except FillValueError:
@@ -152,16 +151,16 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiByteDataType(ExtensionDataType, HasEndianness):
-    """An extension data type of numbers with a byte order: `endianness` is the one in memory."""
+    """An extension data type of numbers with a byte order: `endianness` is the order in memory."""
 
-    endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0
+    endianness: Literal["little", "big"] = sys.byteorder  # zarr's default is "little" up to 3.4.0
 
     def to_native_dtype(self) -> DType:
         """NumPy type of the elements, in the byte order `endianness`."""
         return self._import_native_dtype().newbyteorder(self.endianness)
 
     def cast_scalar(self, data: object) -> Any:
-        """NumPy scalar of a number or a JSON form; a TypeError in the other byte order."""
+        """NumPy scalar of a number or a JSON form; a TypeError for the other byte order."""
         if self.endianness != sys.byteorder:
             raise TypeError(
                 f"data type {self._zarr_v3_name!r}: ml_dtypes assigns to arrays of this machine's"
@@ -174,7 +173,7 @@ class _Base64FillValueInV2(ExtensionDataType):
     """A type whose fill value TensorStore writes as base64 text in Zarr format 2."""
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document; in format 2, text is read as base64 of the byte."""
+        """Fill value from a metadata document; in format 2, text is the base64 form of its byte."""
         if zarr_format == 2 and isinstance(data, str):
             return np.array(raw_from_json(data, 1)).view(self._import_native_dtype())[()]
         return super().from_json_scalar(data, zarr_format=zarr_format)
@@ -199,7 +198,8 @@ def define_extension_in_module_and_table(
 ) -> None:
     """Make the class of an extension data type, and put it into a module and into `EXTENSIONS`.
 
-    `zarr_name` is that in metadata; `ml_dtypes_name` that in ml_dtypes, None for the same.
+    `zarr_name` is the name in metadata. `ml_dtypes_name` is the name in ml_dtypes; None if both
+    names are equal.
     """
     attributes = {
         "__module__": module_name,
@@ -211,7 +211,7 @@ def define_extension_in_module_and_table(
     EXTENSIONS[zarr_name] = data_type
 
 
-# The floats of one byte, by the names of their classes, such as Float8E5M2 for float8_e5m2.
+# The floats of one byte, by class name, such as Float8E5M2 for float8_e5m2.
 SMALL_FLOATS: Final = {
     name[:6].capitalize() + name[7:].upper(): name
     for name, form in FLOATS.items()
