@@ -325,7 +325,7 @@ class TestIndexes:
             changed[start + byte] ^= 1
             found = struct.unpack_from("<I", changed, start + 64)[0]
             computed = google_crc32c.value(bytes(changed[start : start + 64]))
-            says = f"has the checksum {found:#010x}, and that of its bytes is {computed:#010x}"
+            says = f"has the checksum {found:#010x}, but its bytes have {computed:#010x}"
             wrong[bytes(changed)] = says
         for size in 0, 1, 67:
             wrong[content[:size]] = "takes 68 bytes for 4 inner chunks, found .* is truncated"

@@ -198,7 +198,7 @@ class TestSelections:
             (([0, 1], slice(None), [0, 1]), r"array\.oindex\[\.\.\.\]"),
             (1.5, "found 1.5 of type float"),
             (([], [0, 1], 0), r"shapes \(0,\) and \(2,\) cannot be broadcast"),
-            ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], which is no array"),
+            ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], not an array"),
             (slice("a", None), r"slice\('a', None, None\), which has bounds of other types"),
             (np.int64(9), "index 9 is outside axis 0, which has 9 elements"),
             (np.s_[0, 0, -11], "index -11 is outside axis 2, which has 10 elements"),

@@ -1,12 +1,12 @@
-"""Chains of codecs that store chunks uncompressed, and how they store them.
+"""Chains of codecs that store chunks uncompressed, and their chunk encoding.
 
-A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
-any number of `transpose` and of elementwise codecs and then `bytes` or `endian`, or shards with
+A chain is all codecs of an array, in the order in which they encode. A chain is uncompressed if it
+has any number of `transpose` and elementwise codecs followed by `bytes` or `endian`, or shards with
 such a chain inside. Elementwise codecs, such as `scale_offset`, change each element by itself.
 
-An array of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the
-filters and the compressor. The chain is uncompressed if there is no compressor, and all filters
-change each element by itself.
+An array of Zarr format 2 has no codecs in its metadata. zarr gives it one codec with the filters
+and the compressor. The chain is uncompressed if there is no compressor, and all filters change each
+element by itself.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 
 def with_own_bytes_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The chain with this package's codec in place of zarr's `BytesCodec`, in shards, too."""
+    """The chain with this package's codec instead of zarr's `BytesCodec`, also inside shards."""
     return tuple(map(_with_own_bytes_codec, codecs))
 
 
 def _with_own_bytes_codec(codec: Codec) -> Codec:
-    """The codec of this package in place of zarr's `BytesCodec`; any other codec as it is.
+    """The codec of this package instead of zarr's `BytesCodec`; any other codec is unchanged.
 
-    Of shards, the codecs of the inner chunks are replaced: see `with_own_bytes_codecs`.
+    In a sharding codec, the codecs of the inner chunks are replaced: see `with_own_bytes_codecs`.
 
-    Subclasses of zarr's codecs stay, since they may store other bytes.
+    Subclasses of zarr's codecs are unchanged, since they may store other bytes.
     """
     if type(codec) is zarr_codecs.BytesCodec:
         return BytesCodec(endian=endian_of(codec))
@@ -70,9 +70,9 @@ def _with_own_bytes_codec(codec: Codec) -> Codec:
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
     """Whether a chain stores each element by itself, so that this package reads and writes it.
 
-    Such chains are any number of `transpose` and elementwise codecs and then `bytes` or `endian`,
-    or shards with such a chain inside, whose index is stored by `bytes`; and the codec of format 2
-    without a compressor, and with such filters alone. False for shards in shards.
+    Such a chain is any number of `transpose` and elementwise codecs followed by `bytes` or
+    `endian`; or shards with such a chain inside and an index stored by `bytes`; or the codec of
+    format 2 with no compressor and only elementwise filters. False for nested shards.
     """
     if len(codecs) == 1 and is_format_2_codec(codecs[0]):
         return not any(iter_codecs_unsupported_by_themselves(codecs))
@@ -104,10 +104,10 @@ def _has_uncompressed_index(codec: ShardingCodec) -> bool:
 def why_inner_chunks_do_not_divide_shard(
     uncompressed_codecs: Sequence[Codec], shape: tuple[int, ...]
 ) -> str | None:
-    """Why inner chunks do not divide a shard evenly; None if they do, or if there are no shards.
+    """Why inner chunks don't divide a shard evenly; None if they do, or if there are no shards.
 
-    This package neither reads nor writes shards that they do not divide. The chain is one that
-    `is_uncompressed`, and `shape` is that of a shard before any `transpose`, as in metadata.
+    This package doesn't read or write a shard that inner chunks don't divide. The chain must be one
+    that `is_uncompressed`. `shape` is the shape of a shard before any `transpose`, as in metadata.
     """
     last = uncompressed_codecs[-1]
     if not isinstance(last, ShardingCodec):
@@ -127,7 +127,7 @@ def why_inner_chunks_do_not_divide_shard(
 def why_uncompressed_chunks_are_read_by_zarr(
     uncompressed_codecs: Sequence[Codec], spec: ArraySpec
 ) -> str | None:
-    """Why zarr reads chunks or shards of this spec, though their chain `is_uncompressed`.
+    """Why zarr reads chunks or shards of this spec, although their chain `is_uncompressed`.
 
     None if this package reads them. A clause for a message.
     """
@@ -139,7 +139,7 @@ def why_uncompressed_chunks_are_read_by_zarr(
 def why_uncompressed_chunks_are_written_by_zarr(
     uncompressed_codecs: Sequence[Codec], spec: ArraySpec
 ) -> str | None:
-    """Why zarr writes chunks or shards of this spec, though this package reads them.
+    """Why zarr writes chunks or shards of this spec, although this package reads them.
 
     None if this package writes them. A clause for a message.
     """
@@ -161,7 +161,7 @@ def why_neither_reads_shard(
 ) -> str | None:
     """Why neither this package nor zarr reads a shard; None if at least one of them does."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
-    # that do not divide the shard, and what it writes there is lost.
+    # that don't divide the shard, and loses elements that it writes there.
     reason = why_inner_chunks_do_not_divide_shard(uncompressed_codecs, shard_spec.shape)
     if reason is None:
         return None
@@ -172,8 +172,8 @@ def why_neither_reads_shard(
 
 
 def codec_name_or_class_name(codec: Any) -> str:
-    """Name of a codec of zarr or numcodecs in metadata; without one, the name of its class."""
-    if hasattr(codec, "codec_id"):  # of numcodecs, in format 2
+    """Name of a codec of zarr or numcodecs in metadata; if it has none, the name of its class."""
+    if hasattr(codec, "codec_id"):  # from numcodecs, in format 2
         return str(codec.codec_id)
     try:
         return str(codec.to_dict()["name"])
@@ -184,19 +184,19 @@ def codec_name_or_class_name(codec: Any) -> str:
 def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
     """The codecs of an array if its chain `is_uncompressed`; else a StoreError.
 
-    The message names the first codec that keeps the chain from being one.
+    The message names the first codec that an uncompressed chain can't have.
     """
     codecs = codecs_or_empty_if_unknown(array.metadata)
     if not is_uncompressed(codecs):
-        # Where every codec is known by itself, it is shards in shards, or their index.
+        # If every codec is supported by itself, shards are nested, or their index isn't supported.
         names = [
             *map(codec_name_or_class_name, iter_codecs_unsupported_by_themselves(codecs)),
             "sharding_indexed",
         ]
         raise StoreError(
-            f"chunks go through the codec {names[0]}, so that no element has a place of its own in"
-            " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
-            " or shards of them, which are in no other shard, with an index of bytes and crc32c"
+            f"chunks go through the codec {names[0]}, so elements have no fixed position in the"
+            " file: permitted are transposes and bytes alone (compressors=None, filters=None), or"
+            " shards of them, which are in no other shard, with an index of bytes and crc32c"
         )
     return codecs
 
@@ -211,7 +211,7 @@ class CodecsAndChunkSpec(NamedTuple):
 def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndChunkSpec:
     """The codecs and the chunk spec of an array whose chain `is_uncompressed`; else a StoreError.
 
-    Also a StoreError for chunks of several shapes, and for those that zarr reads all the same.
+    Also a StoreError for chunks of several shapes, and for chunks that zarr reads nevertheless.
     """
     codecs = uncompressed_codecs_or_raise(array)
     spec = chunk_spec_if_regular(array.metadata)
@@ -223,9 +223,9 @@ def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndCh
 
 
 def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[Any]:
-    """The codecs of a chain, and of its inner chunks, that no uncompressed chain has.
+    """The codecs of a chain, and of its inner chunks, that an uncompressed chain can't have.
 
-    Those of format 2 are filters and compressors of numcodecs.
+    For format 2, these are filters and compressors of numcodecs.
     """
     for codec in codecs:
         if is_format_2_codec(codec):
@@ -259,9 +259,9 @@ def first_elementwise_codec_or_none(uncompressed_codecs: Sequence[Codec]) -> Any
 def encoding_of_uncompressed(
     uncompressed_codecs: Sequence[Codec], limits: Limits = DEFAULT_LIMITS
 ) -> ChunkEncoding:
-    """How a chain of codecs stores chunks, which must be one that `is_uncompressed`: no check.
+    """The chunk encoding by a chain, which must be one that `is_uncompressed`; this isn't checked.
 
-    `limits` are those of the layouts.
+    `limits` are the limits of the layouts.
     """
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
@@ -284,7 +284,7 @@ def encoding_of_uncompressed(
     # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
     axes = range(len(last.chunk_shape))
     index_order = _composed_order_unless_identity(transposes) or tuple(axes)
-    location = last.index_location  # an enum up to zarr 3.3, and a string after it
+    location = last.index_location  # an enum up to zarr 3.3, then a string
     sharding = ShardingConfig(
         inner_chunk_shape=tuple([last.chunk_shape[index_order.index(axis)] for axis in axes]),
         index_order=index_order,
@@ -304,9 +304,9 @@ def _transposes_in(codecs: Iterable[Codec]) -> list[TransposeCodec]:
 
 
 def _composed_order_unless_identity(transposes: Iterable[TransposeCodec]) -> tuple[int, ...] | None:
-    """For each stored axis the axis of the array that it is, after all these transposes.
+    """The axis of the array for each stored axis, after all these transposes.
 
-    None if they move no axis, or there are none.
+    None if there are no transposes, or if they move no axis.
     """
     orders = [codec.order for codec in transposes]
     composed: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Requests for the bytes of many chunks in one file: pieces that lie close together are joined."""
+"""Requests for the bytes of many chunks in one file: pieces that are close together are joined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class JoinedRequest(NamedTuple):
-    """Bytes of a file from `start` to `stop`, which have the pieces of these numbers."""
+    """Bytes of a file from `start` to `stop`, and the numbers of the pieces in them."""
 
     start: int
     stop: int
@@ -27,10 +27,10 @@ def joined_requests(
     slots: int,
     min_piece_nbytes: int,
 ) -> list[JoinedRequest]:
-    """Join pieces over gaps of at most `cost.gap`, to requests of no more than the largest size.
+    """Join pieces across gaps of at most `cost.gap` into requests of at most the largest size.
 
-    `starts` ascend, and pieces may overlap. A piece that is larger than a request is one all the
-    same. Where slots would be idle, requests are shorter, as those of one chunk are.
+    `starts` ascend, and pieces may overlap. A piece that is larger than the largest request is one
+    request. If slots would be idle, requests are shorter, as they are for a single chunk.
     """
     requests = list(_iter_joined(starts, stops, cost.gap, cost.max_request_nbytes))
     if len(requests) > 2 * slots:
@@ -43,7 +43,7 @@ def joined_requests(
 def _iter_joined(
     starts: Sequence[int], stops: Sequence[int], gap: int, max_nbytes: int
 ) -> Iterator[JoinedRequest]:
-    """As `joined_requests`, with one largest size for all."""
+    """Like `joined_requests`, with one largest size for all requests."""
     first, stop = 0, 0
     for number, (piece_start, piece_stop) in enumerate(zip(starts, stops, strict=True)):
         joined_stop = max(stop, piece_stop)

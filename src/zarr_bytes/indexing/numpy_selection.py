@@ -1,13 +1,13 @@
-"""A selection of an array with NumPy's rules, brought into a form of zarr's and back.
+"""A selection of an array with NumPy's rules, converted to a form of zarr's and back.
 
-NumPy's result and zarr's forms of selection have other axes. Between them is the *intermediate*
-array: it has an axis for each axis of the array, ascending, also for an integer; or one for all
+NumPy's result and zarr's forms of selection have different axes. Between them is the *intermediate*
+array. It has an ascending axis for each axis of the array, also for an integer; or one axis for all
 points. Elements are copied between chunks and the intermediate array, and NumPy's result is a view
-of it.
+of the intermediate array.
 
-Of an array of shape (4, 5, 6), the result of ``array[2, ::-1, [1, 3]]`` has the shape (2, 5): NumPy
-takes an integer beside an array for an array, and puts the axes of arrays that a slice separates
-first.
+For an array of shape (4, 5, 6), the result of ``array[2, ::-1, [1, 3]]`` has the shape (2, 5):
+NumPy treats an integer beside an array as an array, and puts the axes of arrays that a slice
+separates first.
 
 >>> grid = ChunkGrid((4, 5, 6), chunk_shape=(4, 5, 2))
 >>> selection = NumpySelection(np.s_[2, ::-1, [1, 3]], grid)
@@ -24,7 +24,7 @@ Each chunk puts its elements into the intermediate array, in which slices ascend
 >>> bool((selection.from_intermediate(intermediate) == array[2, ::-1, [1, 3]]).all())
 True
 
-Where one chunk has all selected elements, NumPy selects of this chunk instead:
+If one chunk has all selected elements, NumPy selects from this chunk instead:
 
 >>> NumpySelection(np.s_[2, ::-1, [2, 3]], grid).try_in_one_chunk()
 (1, (2, slice(4, None, -1), array([0, 1])))
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.selection import Array, AxisSelection, ChunkNumberAndIndex, Offsets
 
 IntRangeOrIndices: TypeAlias = "int | range | Offsets"
-"""What is selected along an axis, counted from its beginning: no negative integers, no bools. Only
-a range may descend. Arrays have any number of axes."""
+"""A selection along an axis, counted from the beginning of the axis: no negative integers, no
+bools. Only a range may descend. Arrays have any number of axes."""
 
 FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
-_MAX_PIECE_NBYTES: Final = 2**20  # copied at once, which stay in the processor's cache
+_MAX_PIECE_NBYTES: Final = 2**20  # bytes to copy at a time, which fit the processor's cache
 
 
 class ChunkPart(NamedTuple):
@@ -68,31 +68,31 @@ class EntriesAndEllipsisPosition(NamedTuple):
     """The entries of a selection."""
 
     along_axes: list[IntRangeOrIndices]  # one for each axis of the array
-    ellipsis_position: int  # position of `...`, by axis; -1 without one
+    ellipsis_position: int  # axis at which `...` stands; -1 without `...`
 
 
 class NumpySelection:
     """A selection of an array, as in ``array[selection]``, divided by chunk.
 
-    Of a selection of no elements, only `shape` and `has_arrays` may be used.
+    If no element is selected, only `shape` and `has_arrays` may be used.
 
     Parameters
     ----------
     selection : object
-        What is between the brackets.
+        The selection between the brackets.
     grid : ChunkGrid
         Chunks of the array, with axes in the order of the array.
 
     Attributes
     ----------
     ellipsis_position : int
-        Axis at which the selection has `...`; -1 without one.
+        Axis at which the selection has `...`; -1 without `...`.
 
     Raises
     ------
     IndexError
-        If NumPy does not permit the selection; or if it has points beside slices, or a mask of
-        several axes, which NumPy permits.
+        If NumPy doesn't permit the selection. Also if it has points beside slices, or a mask of
+        several axes, although NumPy permits these.
     """
 
     def __init__(self, selection: object, grid: ChunkGrid) -> None:
@@ -109,25 +109,25 @@ class NumpySelection:
             raise IndexError(
                 f"arrays of indices of shapes {shapes} cannot be broadcast against each other"
             ) from None
-        # Arrays that are long along other axes each are combined, as by `numpy.ix_`.
+        # Arrays that are long along different axes are combined, as by `numpy.ix_`.
         long_axes = [axis for array in arrays for axis in _long_axes(array)]
         self._are_points = len(set(long_axes)) < len(long_axes)
         if self._are_points and any(isinstance(entry, range) for entry in self._entries):
             raise IndexError(
                 f"{FORMS}, the arrays along one axis or along all; found other arrays along several"
-                " axes: `array.oindex[...]` of zarr selects every combination of them, and"
-                " `array.vindex[...]` points"
+                " axes: zarr's `array.oindex[...]` selects every combination of their indices, and"
+                " `array.vindex[...]` selects points"
             )
-        if self._are_points and prod(grid.shape) >= 2**62:  # sums of offsets are of 64 bits
+        if self._are_points and prod(grid.shape) >= 2**62:  # sums of offsets have 64 bits
             raise IndexError(
                 "points are selected in arrays of less than 2**62 elements: use slices"
             )
 
     def try_in_one_chunk(self) -> ChunkNumberAndIndex | None:
-        """Number of the chunk that has all selected elements, and NumPy index of it.
+        """Number of the chunk that has all selected elements, and the NumPy index in this chunk.
 
-        The index gives NumPy's result without an intermediate array. None if several chunks have
-        them.
+        The index gives NumPy's result without an intermediate array. None if the elements are in
+        several chunks.
         """
         bounds = [_bounding_slice(entry) for entry in self._entries]
         in_one_chunk = self._grid.try_in_one_chunk(bounds)
@@ -138,14 +138,15 @@ class NumpySelection:
             _shifted_index(entry, in_chunk.start - in_array.start)
             for entry, in_array, in_chunk in zip(self._entries, bounds, within, strict=True)
         ]
-        if self.ellipsis_position >= 0:  # with which the result of NumPy is never a scalar
+        if self.ellipsis_position >= 0:  # with `...`, NumPy's result is never a scalar
             index_in_chunk.insert(self.ellipsis_position, ...)
         return number, tuple(index_in_chunk)
 
     def iter_parts_chunk_by_chunk(self, item_size: int) -> Iterator[ChunkPart]:
         """All selected elements, chunk by chunk, in the order of chunk numbers.
 
-        An element has `item_size` bytes. Many elements of one chunk come in several parts.
+        An element has `item_size` bytes. If many elements of one chunk are selected, they come in
+        several parts.
         """
         grid = self._grid
         for number, axis_selections in grid.combine_axes_by_chunk(
@@ -181,13 +182,13 @@ class NumpySelection:
         return tuple([len(e) if isinstance(e, range) else np.size(e) for e in self._entries])
 
     def from_intermediate(self, intermediate: Array) -> Array:
-        """The result of NumPy, a view of the intermediate array."""
+        """NumPy's result, as a view of the intermediate array."""
         order = self._result_axes_in_intermediate_order
         with_all_axes = intermediate[self._reversing_index].reshape([self.shape[i] for i in order])
         return with_all_axes.transpose(np.argsort(order))
 
     def to_intermediate(self, values: Array) -> Array:
-        """The intermediate array of values in the shape of the result; a view if possible."""
+        """The intermediate array for values in the shape of the result; a view if possible."""
         in_order = values.transpose(self._result_axes_in_intermediate_order)
         return in_order.reshape(self.intermediate_shape)[self._reversing_index]
 
@@ -195,7 +196,7 @@ class NumpySelection:
     def _reversing_index(self) -> tuple[slice, ...]:
         """NumPy index that reverses the intermediate array along slices of negative steps.
 
-        In the intermediate array these ascend; reversed once more, it is as it was.
+        These slices ascend in the intermediate array. Applying the index twice has no effect.
         """
         entries = () if self._are_points else self._entries
         descends = [isinstance(entry, range) and entry.step < 0 for entry in entries]
@@ -203,9 +204,10 @@ class NumpySelection:
 
     @cached_property
     def _result_axes_in_intermediate_order(self) -> list[int]:
-        """The axes of the result in the order of the intermediate array; then those of length 1.
+        """The axes of the result in the order of the intermediate array; then axes of length 1.
 
-        Several of them are one axis of the intermediate array where an array has several long axes.
+        If an array of indices has several long axes, these correspond to one axis of the
+        intermediate array.
         """
         count = len(self.shape)
         before = self._axes_before_arrays
@@ -221,26 +223,26 @@ class NumpySelection:
 
     @cached_property
     def _axes_before_arrays(self) -> int:
-        """Number of axes of the result before those of the arrays."""
+        """Number of axes of the result before the axes of the arrays."""
         if not self._arrays:
             return 0
         others = [i for i, entry in enumerate(self._entries) if not isinstance(entry, range)]
         first = others[0]
         last = others[-1]
-        # A slice between arrays separates them, and `...` also where it stands for no axis.
+        # A slice between arrays separates them; so does `...`, even if it stands for no axis.
         has_slice_between = len(others) <= last - first
         has_ellipsis_between = first < self.ellipsis_position <= last
         return 0 if has_slice_between or has_ellipsis_between else first
 
     @cached_property
     def _selection(self) -> Selection:
-        """The selection in one of the forms of zarr, whose slices ascend."""
+        """The selection in one of zarr's forms, with ascending slices."""
         along_axes: list[Any] = []
         for entry in self._entries:
             if self._are_points:
                 along_axes.append(np.broadcast_to(entry, self._broadcast_shape).reshape(-1))
             elif isinstance(entry, np.ndarray):
-                along_axes.append(entry.reshape(1, -1))  # of 1-D arrays alone, it would be points
+                along_axes.append(entry.reshape(1, -1))  # 1-D arrays alone would be points
             elif isinstance(entry, range) and entry.step < 0:
                 along_axes.append(_shifted_index(entry[::-1], 0))
             else:
@@ -266,7 +268,7 @@ def _bounding_slice(entry: IntRangeOrIndices) -> slice:
 
 
 def _shifted_index(entry: IntRangeOrIndices, distance: int) -> int | slice | Offsets:
-    """NumPy index of what is selected along an axis, plus a distance."""
+    """NumPy index of a selection along an axis, shifted by a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry
     stop = entry[-1] + distance + (1 if entry.step > 0 else -1)
@@ -276,9 +278,10 @@ def _shifted_index(entry: IntRangeOrIndices, distance: int) -> int | slice | Off
 def _split_by_size(
     axis_selections: Sequence[AxisSelection], item_size: int
 ) -> Iterator[Sequence[AxisSelection]]:
-    """The selection of a chunk in pieces of bounded size, where NumPy gathers it in new memory.
+    """The selection of a chunk, in pieces of bounded size if NumPy gathers it in new memory.
 
-    That is, along the one array of indices. Slices alone are a view, and stay whole.
+    The pieces divide the one array of indices. A selection of only slices is a view, and isn't
+    divided.
     """
     arrays = [i for i, axis in enumerate(axis_selections) if not isinstance(axis.indices, range)]
     nbytes = item_size * prod([len(axis.indices) for axis in axis_selections])
@@ -307,7 +310,7 @@ def _entries_and_ellipsis_position(
     if count > len(shape):
         raise IndexError(f"the selection has {count} entries, and the array {len(shape)} axes")
     ellipsis_position = dots[0] if dots else -1
-    all_indices = [slice(None)] * (len(shape) - count)  # of axes that the selection doesn't name
+    all_indices = [slice(None)] * (len(shape) - count)  # for the remaining axes
     if dots:
         entries[ellipsis_position : ellipsis_position + 1] = all_indices
     else:
@@ -321,7 +324,7 @@ def _entries_and_ellipsis_position(
 def _entry(entry: Any, n: int, axis: int) -> IntRangeOrIndices:
     """An entry of a selection along an axis of `n` elements, counted from its beginning.
 
-    An IndexError if it is of a type that is not permitted, or outside of the axis.
+    An IndexError if its type is not permitted, or if it is outside the axis.
     """
     if isinstance(entry, slice):
         try:
@@ -340,11 +343,11 @@ def _entry(entry: Any, n: int, axis: int) -> IntRangeOrIndices:
 
 
 def _indices_of_array(array_like: Any, n: int, axis: int) -> Offsets:
-    """Indices along an axis of `n` elements out of an array or list of integers or bools."""
+    """Indices along an axis of `n` elements, from an array or list of integers or bools."""
     try:
         indices = np.asarray(array_like)
     except ValueError:  # lists of several lengths
-        raise IndexError(f"{FORMS}; found {short_repr(array_like)}, which is no array") from None
+        raise IndexError(f"{FORMS}; found {short_repr(array_like)}, not an array") from None
     if indices.dtype == bool:
         if indices.shape != (n,):
             raise IndexError(
@@ -353,7 +356,7 @@ def _indices_of_array(array_like: Any, n: int, axis: int) -> Offsets:
             )
         return np.flatnonzero(indices)
     is_empty = not indices.size
-    # NumPy takes an empty list for floats.
+    # For NumPy, an empty list has floats.
     if indices.dtype.kind not in "iu" and not (is_empty and isinstance(array_like, list)):
         raise IndexError(f"{FORMS}; found {array_like!r} of type {type(array_like).__qualname__}")
     low = 0 if is_empty else int(indices.min())
@@ -367,7 +370,7 @@ def _indices_of_array(array_like: Any, n: int, axis: int) -> Offsets:
 def _index_from_start(i: int, n: int, axis: int) -> int:
     """An index along an axis of `n` elements, counted from its beginning.
 
-    An IndexError if it is outside of the axis.
+    An IndexError if it is outside the axis.
     """
     if -n <= i < n:
         return i + n if i < 0 else i

@@ -1,20 +1,19 @@
-"""The plans that a pipeline or a codec has made last, for its next reads and writes.
+"""The last plans of a pipeline or a codec, for its next reads and writes.
 
-A series of reads often has one form: the same rows of all chunks, one row after another, the same
-box again and again. A box of many chunks has few forms, too: those of its corners, its edges and
-its inside. Making a plan takes longer than reading a few kilobytes by it, so that the last plans
-are kept, with the fetches that were made of them, with memory to read into, and with the ranges
-that were written.
+Successive reads are often alike: they read equal rows of all chunks, one row after another, or one
+box repeatedly. A box of many chunks has few forms, too: those of its corners, its edges and its
+inside. Making a plan takes longer than reading a few kilobytes with it. So the last plans are kept,
+with their fetches, with memory to read into, and with the ranges that were written.
 
-Everything that is kept has a key that says what it depends on:
+Everything in the cache has a key of all that it depends on:
 
-- a plan: the layout, the cost of a request, and the selection, of which integers may differ;
+- a plan: the layout, the cost of a request, and the selection, except for its integers;
 - the fetches of a plan: the plan, the largest size of a fetch, whether ranges are grouped, and the
   entries in the index of the inner chunks that it selects;
-- a prepared read: its own key, the layout and both selections (`PreparedRead.reads_alike`);
+- a prepared read: its key, the layout and both selections (`PreparedRead.reads_alike`);
 - a prepared write: the plan, and whether the selection is a complete chunk.
 
-A plan of arrays of indices is not kept: comparing them takes as long as planning.
+A plan for arrays of indices isn't kept: comparing the arrays takes as long as planning.
 """
 
 from __future__ import annotations
@@ -34,29 +33,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_KEPT: Final = 8
-"""Prepared reads, after which all are dropped: of layouts, settings or results that change at each
-read, none would be used again."""
+"""Most prepared reads; if there are more, all are dropped. If layouts, settings or results change
+with each read, no prepared read would be used again."""
 
 _MAX_KEPT_RANGES: Final = 2**13
-"""Of all plans that are kept, and of all fetches, after which all are dropped."""
+"""Most ranges of all plans, and of all fetches; if there are more, all are dropped."""
 
 _LEAST_RANGES: Final = 2**8
-"""That any plan counts for, so that at most 32 are kept: all 27 of a box in three dimensions."""
+"""The number of ranges that a plan counts for at least, so that at most 32 are kept: all 27 of a box
+in three dimensions."""
 
 
 class PreparedRead(Protocol):
-    """What a read has prepared for objects of one layout and one selection, with its memory."""
+    """A prepared read of objects with one layout and one selection, with its memory."""
 
     @property
     def layout(self) -> ObjectLayout:
         """The layout of the objects."""
 
     def reads_alike(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
-        """Whether an object with these selections is read in the same way."""
+        """Whether this prepared read fits an object with these selections."""
 
 
 class PreparedWrite(Protocol):
-    """What a write has prepared for objects of one layout and one selection, without elements."""
+    """A prepared write of objects with one layout and one selection, without elements."""
 
     @property
     def plan(self) -> Plan:
@@ -72,10 +72,11 @@ class PreparedWrite(Protocol):
 
 
 class _KeptPlan(NamedTuple):
-    """A plan of integers and slices, and the selection that it is for."""
+    """A plan for integers and slices, and its selection."""
 
     chunk_selection: Any  # in the axes of the array
-    # What the integers add to inner chunk numbers, and to offsets in an inner chunk, in elements.
+    # The parts of inner chunk numbers, and of offsets in an inner chunk (in elements), that come
+    # from the integers.
     inner_chunk_number: int
     start: int
     plan: Plan
@@ -103,10 +104,10 @@ class _Kept(Generic[T]):
 
 
 class PlanCache:
-    """Plans, fetches and prepared reads of one pipeline or codec, a few of each; and one write.
+    """A few plans, fetches and prepared reads of one pipeline or codec, and one prepared write.
 
-    Any thread may use it, without a lock: each entry is replaced whole, and at worst two threads
-    make the same plan. A pickled cache is empty.
+    Any thread may use the cache without a lock: each entry is replaced as a whole, and at worst two
+    threads make equal plans. A pickled cache is empty.
     """
 
     def __init__(self) -> None:
@@ -123,11 +124,10 @@ class PlanCache:
         out_selection: Any = None,
         drop_axes: tuple[int, ...] = (),
     ) -> Plan:
-        """The plan for a selection of an object: a kept one, or a new one.
+        """The plan for a selection of an object: a kept plan, or a new one.
 
-        The parameters are those of `indexing.plan.plan_of`. A kept plan of integers and slices
-        serves all selections that differ in integers alone: these move the selected elements, and
-        nothing else.
+        The parameters are as in `indexing.plan.plan_of`. A kept plan for integers and slices also
+        fits all selections that differ only in integers, which just shift the selected elements.
         """
         if not is_basic_selection(chunk_selection):
             return plan_of(
@@ -156,7 +156,7 @@ class PlanCache:
     def fetches_of(
         self, plan: Plan, index: InnerChunkIndex, max_fetch_nbytes: int, *, groups_ranges: bool
     ) -> Iterable[Fetch | AbsentInnerChunk]:
-        """As `Plan.fetches`; kept ones where the index has the same entries, if they are few."""
+        """`Plan.fetches`, from the cache if the index has equal entries; kept if they are few."""
         if not plan.has_few_fetches:
             return plan.fetches(index, max_fetch_nbytes, groups_ranges=groups_ranges)
         key = plan, max_fetch_nbytes, groups_ranges
@@ -171,9 +171,9 @@ class PlanCache:
     def take_prepared_read_if_kept(
         self, key: Hashable, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
     ) -> PreparedRead | None:
-        """Take a prepared read out, so that no other thread uses its memory; None without one.
+        """Take a prepared read out, so that no other thread uses its memory; None if none fits.
 
-        `key` is what it depends on besides the layout and the selections.
+        `key` is for everything that it depends on besides the layout and the selections.
         """
         prepared = self._prepared_reads.pop((key, layout), None)
         if prepared is None or not prepared.reads_alike(layout, chunk_selection, out_selection):
@@ -189,16 +189,16 @@ class PlanCache:
     def get_prepared_write_if_kept(
         self, plan: Plan, *, is_complete_chunk: bool
     ) -> PreparedWrite | None:
-        """The last prepared write, if it is of this plan and this kind; else None."""
+        """The last prepared write, if it has this plan and this kind; else None."""
         last = self._prepared_write
         if last is None or last.plan is not plan or last.is_complete_chunk is not is_complete_chunk:
             return None
         return last
 
     def keep_prepared_write(self, prepared: PreparedWrite) -> None:
-        """Keep a prepared write for the next one of its plan, if that is kept.
+        """Keep a prepared write for the next write with its plan, if the plan is kept.
 
-        Not with a large index, since it has the entries of the last one.
+        Not if the index is large, since the write holds the entries of the last index.
         """
         if is_basic_selection(prepared.chunk_selection) and prepared.plan.may_be_inline:
             self._prepared_write = prepared

@@ -1,14 +1,14 @@
 """The selection of a stored object, and its division by chunk or inner chunk.
 
-It has one of the four forms that zarr sends to a pipeline:
+A selection has one of the four forms that zarr sends to a pipeline:
 
 1. integers and slices;
 2. one array of integers or bools, and slices along the other axes;
-3. arrays as of ``numpy.ix_``, one for each axis, of which every combination is selected;
-4. points, one array of the same length for each axis.
+3. arrays as from ``numpy.ix_``, one for each axis; every combination of indices is selected; 4.
+points: one array for each axis, all of equal length.
 
-Its axes are those of the array. A `Selection`, and the view of the result that
-`view_in_stored_order` makes, have the stored order of axes, as has everything that uses them.
+Its axes are the axes of the array. A `Selection`, the view of the result from
+`view_in_stored_order`, and all code that uses them, have the stored order of axes.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ Array: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
 Indices: TypeAlias = "range | Offsets"
-"""Indices along an axis, ascending, perhaps with repetitions: at even steps a range, else an array.
-"""
+"""Ascending indices along an axis, perhaps repeated: a range for even steps, else an array."""
 
 AxisSelections: TypeAlias = "tuple[AxisSelection, ...]"
 """A selection along each stored axis, outermost first; for points, along one axis of offsets."""
 
 AxisSplit: TypeAlias = "list[list[tuple[int, AxisSelection]]]"
-"""A selection split by chunk, along each stored axis: what the chunks add to their number, and the
-indices in these chunks. For points, one list, with the numbers of the chunks themselves."""
+"""A selection split by chunk, along each stored axis: the part of the chunk numbers from this axis,
+and the indices in these chunks. For points, one list with complete chunk numbers."""
 
 ChunkNumberAndIndex: TypeAlias = "tuple[int, tuple[Any, ...]]"
 """The number of a chunk, and a NumPy index of this chunk."""
@@ -47,13 +46,13 @@ ChunkNumberAndStart: TypeAlias = "tuple[int, int]"
 """The number of a chunk, and an offset in it, in elements."""
 
 ChunkNumberAndSelections: TypeAlias = "tuple[int, AxisSelections]"
-"""The number of a chunk, and what is selected in it."""
+"""The number of a chunk, and the selection in it."""
 
 ChunkNumberAndPoints: TypeAlias = "tuple[int, AxisSelection]"
 """The number of a chunk, and the offsets of points in it, in elements, with their places."""
 
 ChunkCoordAndSelection: TypeAlias = "tuple[int, AxisSelection]"
-"""The index of a chunk along one axis, and what is selected in it along this axis."""
+"""The index of a chunk along one axis, and the selection in it along this axis."""
 
 PositionBounds: TypeAlias = "tuple[int, int]"
 """The positions of the first of some selected indices, and of the one after the last: (2, 5) are
@@ -69,9 +68,9 @@ class AxisSelection:
     Parameters
     ----------
     indices : range or array
-        The selected indices; one that is selected twice is there twice.
+        The selected indices; an index that is selected twice is there twice.
     out_selection : slice or array
-        The place of each of them, in their order; a slice has a start and step 1.
+        The place of each index, in the order of the indices; a slice has a start and step 1.
     """
 
     __slots__ = ("indices", "out_selection")
@@ -101,23 +100,23 @@ class Selection:
     shape : sequence of int
         Shape of the object, in the axes of the array.
     order : sequence of int
-        For each stored axis, the axis of the array that it is.
+        The axis of the array for each stored axis.
     chunk_selection : tuple
         The selection, in one of the four forms.
     out_selection : tuple, slice or array, optional
-        The places in `out`, as zarr gives them; None where `out` has the selected elements alone.
+        The places in `out`, as zarr gives them; None if `out` has only the selected elements.
     drop_axes : tuple of int
-        Axes of the array that `out` does not have, though they are not selected by an integer.
+        Axes of the array that `out` doesn't have, although no integer selects them.
 
     Attributes
     ----------
     are_points : bool
-        One element is selected for each position in the arrays of the selection. Otherwise every
-        combination of indices along the axes is.
+        Whether one element is selected for each position in the arrays of the selection. Otherwise,
+        every combination of indices along the axes is selected.
     axis_selections : tuple of AxisSelection
-        Indices along each stored axis. Those of points are in the order of the selection.
+        Indices along each stored axis. Indices of points are in the order of the selection.
     result_axes : list of int
-        For each axis of the result, the stored axis that it is; [0] for points.
+        The stored axis for each axis of the result; [0] for points.
     """
 
     __slots__ = ("are_points", "axis_selections", "result_axes")
@@ -155,7 +154,7 @@ class Selection:
 def selects_all(axis_selections: Sequence[AxisSelection], shape: Sequence[int]) -> bool:
     """Whether all indices along axes of these lengths are selected, each once.
 
-    Never of points, nor of an array of indices that is not at even steps.
+    False for points, and for an array of indices with uneven steps.
     """
     sizes = [len(axis.indices) for axis in axis_selections if type(axis.indices) is range]
     return sizes == list(shape)
@@ -168,10 +167,10 @@ def view_in_stored_order(
     out_selection: Any,
     drop_axes: tuple[int, ...],
 ) -> Array:
-    """The view of `out` with an axis for each stored axis, in which a `Selection` has its places.
+    """The view of `out` with an axis for each stored axis, for the places of a `Selection`.
 
-    Parameters as of `Selection`. Where `out_selection` has a slice, the view has this part of `out`
-    alone, and the places begin at 0. For points, the view is `out` itself.
+    Parameters are as in `Selection`. If `out_selection` has a slice, the view has only this part of
+    `out`, and the places begin at 0. For points, the view is `out` itself.
     """
     if is_point_selection(chunk_selection):
         return out
@@ -185,7 +184,7 @@ def view_in_stored_order(
 
 
 def is_point_selection(chunk_selection: Sequence[Any]) -> bool:
-    """Whether a selection of one of the four forms is of points: two or more 1-D arrays alone."""
+    """Whether a selection in one of the four forms has points: only 1-D arrays, two or more."""
     for entry in chunk_selection:
         if getattr(entry, "ndim", 0) != 1:
             return False
@@ -193,7 +192,7 @@ def is_point_selection(chunk_selection: Sequence[Any]) -> bool:
 
 
 def is_basic_selection(chunk_selection: Sequence[Any]) -> bool:
-    """Whether a selection is made of integers and slices."""
+    """Whether a selection consists of integers and slices."""
     return _BASIC_TYPES.issuperset(map(type, chunk_selection))
 
 
@@ -212,7 +211,7 @@ def is_sent_by_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> boo
         return False
     if is_point_selection(arrays):
         return len({a.shape for a in arrays}) == 1 and bool not in [a.dtype for a in arrays]
-    # As of `numpy.ix_`: each array is long along its own axis.
+    # As from `numpy.ix_`: each array is long along its own axis.
     n = len(shape)
     return all(a.shape == (*[1] * i, a.size, *[1] * (n - 1 - i)) for i, a in enumerate(arrays))
 
@@ -231,7 +230,7 @@ def _has_form_of_zarr_along_axis(entry: Any, size: int) -> bool:
 
 
 def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of the result of a selection that `is_sent_by_zarr`: integers have no axis in it."""
+    """Shape of the result of a selection that `is_sent_by_zarr`; integers have no axis there."""
     if is_point_selection(chunk_selection):
         return tuple(chunk_selection[0].shape)
     axes = zip(chunk_selection, shape, strict=True)
@@ -248,22 +247,22 @@ def _length_of_slice_or_array(entry: slice | Array, axis_length: int) -> int:
 
 
 def scalar_of(value: Any, dtype: Any) -> Array:
-    """A scalar as NumPy assigns it to one element: one that is masked is NaN, or an error."""
+    """A scalar as NumPy assigns it to one element; a masked scalar is NaN, or an error."""
     element: Array = np.empty((), dtype)
     element[()] = value
     return element
 
 
 def broadcast(value: Array, shape: tuple[int, ...], *, requires_scalar: bool = False) -> Array:
-    """`value` in the shape of a selection, as NumPy assigns it: a view, which may be read-only.
+    """`value` broadcast to the shape of a selection, as NumPy assigns it: a view, maybe read-only.
 
-    As in ``array[selection] = value``, axes of length 1 in front of those of the selection are left
-    out. A selection of one element `requires_scalar`: it takes no array with axes, other than one
-    of one bool or of one record. A ValueError if the value does not fit.
+    As in ``array[selection] = value``, leading axes of length 1 are dropped. A selection of one
+    element `requires_scalar`: it accepts no array with axes, other than an array of one bool or of
+    one record. A ValueError if the value doesn't fit.
     """
     if value.shape == shape:
         return value
-    elements = np.asarray(value)  # a matrix has two axes in any shape
+    elements = np.asarray(value)  # a matrix always has two axes
     extra_axes = elements.ndim - len(shape)
     is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
     if requires_scalar and extra_axes and not is_taken_for_one:
@@ -277,8 +276,9 @@ def broadcast(value: Array, shape: tuple[int, ...], *, requires_scalar: bool = F
 def outer_index(chunk_selection: Sequence[slice | Offsets]) -> tuple[Any, ...]:
     """NumPy index of every combination of indices along the axes.
 
-    Its result has the axes in their order: one array or none is used as it is, and several, with
-    the slices beside them, as `numpy.ix_` makes them. Slices have a start and a stop.
+    The result of the index has its axes in order. At most one array is used as it is; several
+    arrays, with the slices beside them, are combined by `numpy.ix_`. Slices have a start and a
+    stop.
     """
     if sum([type(entry) is not slice for entry in chunk_selection]) < 2:
         return tuple(chunk_selection)
@@ -290,10 +290,10 @@ def outer_index(chunk_selection: Sequence[slice | Offsets]) -> tuple[Any, ...]:
 def _out_selection_by_axis(
     chunk_selection: tuple[Any, ...], out_selection: Any, drop_axes: tuple[int, ...]
 ) -> list[Any]:
-    """The places along each axis of the array, out of zarr's, which has no entry for some axes.
+    """The places along each axis of the array; zarr's `out_selection` leaves out some axes.
 
-    None for an integer, whose axis `out` does not have. An axis in `drop_axes`, which `out` does
-    not have either, has its one place from the first on.
+    None for an integer, whose axis `out` doesn't have. An axis in `drop_axes`, which `out` doesn't
+    have either, has one place, given as a slice from 0 on.
     """
     if out_selection is None:
         return [None if type(entry) is int else _FROM_FIRST for entry in chunk_selection]
@@ -358,15 +358,16 @@ def c_strides(
 class StridedBox(NamedTuple):
     """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block.
 
-    All but the number are in elements. A plan has the same distances and extents, axis by axis, in
-    its `AxisRanges`, with sums of what is fetched for a given gap: these sums are most of its time,
-    and a box, which is one range for any gap from `largest_gap` on, has no use for them.
+    All values except the number are in elements. The `AxisRanges` of a plan also have distances and
+    extents, axis by axis, and the sums of fetched elements for a given gap. These sums take most of
+    the planning time, and a box doesn't need them: it is one range for any gap from `largest_gap`
+    on.
     """
 
     chunk_number: int
     start: int  # from the first element of the chunk to the first selected one
     extent: int  # from the first selected element to the last, both included
-    largest_gap: int  # most elements between two selected ones
+    largest_gap: int  # largest number of elements between two selected ones
     shape: tuple[int, ...]  # with an axis for each stored axis
     strides: tuple[int, ...]
 
@@ -381,18 +382,18 @@ class ChunkGrid:
     chunk_shape : sequence of int
         Shape of a chunk, or of an inner chunk.
     number_strides : sequence of int, optional
-        For each axis, by how much the numbers of neighbours differ; None for C order.
+        The difference between the numbers of neighbors along each axis; None for C order.
 
     Attributes
     ----------
     chunk_counts : tuple of int
-        Number of chunks along each axis; the last one may be partly outside of the array.
+        Number of chunks along each axis; the last chunk may be partly outside the array.
     chunk_count : int
         Number of all chunks.
     element_strides : tuple of int
         Strides of the axes in a chunk, in elements.
     axes_by_number : list of int
-        The axes such that numbers ascend in C order of them.
+        The axes in the order in which chunk numbers are in C order.
     """
 
     def __init__(
@@ -413,7 +414,7 @@ class ChunkGrid:
         self.element_strides = c_strides(chunk_shape)
         self.axes_by_number = sorted(range(len(self.shape)), key=lambda i: -self.number_strides[i])
         self._axes = [*zip(self.shape, self.chunk_shape, self.number_strides, strict=True)]
-        # By the number of entries of a selection: whether there is one chunk along all other axes.
+        # Whether there is one chunk along all remaining axes, by the number of selection entries.
         self._has_one_chunk_along_others = [
             prod(self.chunk_counts[count:]) == 1 for count in range(len(self.shape) + 1)
         ]
@@ -430,10 +431,10 @@ class ChunkGrid:
     def chunk_number_and_start_of_integers(
         self, chunk_selection: Sequence[Any]
     ) -> ChunkNumberAndStart:
-        """What the integers of a selection add to chunk numbers, and to offsets in a chunk.
+        """The parts of chunk numbers, and of offsets in a chunk, from the integers of a selection.
 
-        Offsets are in elements. Slices add nothing here, nor does an array: selections that differ
-        in integers alone select the same elsewhere. A plain tuple, which random rows pay for.
+        Offsets are in elements. Slices and arrays don't count: selections that differ only in
+        integers are equal along all other axes. A plain tuple, to keep reads of random rows fast.
         """
         chunk_number = 0
         start = 0
@@ -453,7 +454,7 @@ class ChunkGrid:
     def try_in_one_chunk(self, selection: Sequence[Any]) -> ChunkNumberAndIndex | None:
         """Number of the chunk that has all selected elements, and the selection within this chunk.
 
-        A plain tuple, since a selection of a view takes a microsecond.
+        A plain tuple, since a selection of a view takes only a microsecond.
 
         Parameters
         ----------
@@ -463,17 +464,17 @@ class ChunkGrid:
         Returns
         -------
         tuple of int and tuple, or None
-            The second has an entry for each of `selection`; slices end behind their last index.
-            None if several chunks have selected elements, or none has; and for all that does not
-            count up from the beginning: other entries, negative integers, integers behind the end,
-            steps below 1.
+            The second item has an entry for each entry of `selection`; slices end after their last
+            index. None if no chunk or several chunks have selected elements. Also None for entries
+            that don't count up from the beginning: entries of other types, negative integers,
+            integers beyond the end, steps below 1.
 
         Raises
         ------
         IndexError
             If there are more entries than axes.
         TypeError
-            If a slice has bounds that are not integers.
+            If a slice has bounds that aren't integers.
 
         Examples
         --------
@@ -511,10 +512,10 @@ class ChunkGrid:
         return (number, tuple(within)) if is_one_chunk else None
 
     def try_box_in_one_chunk(self, chunk_selection: Sequence[Any]) -> StridedBox | None:
-        """The box of integers and slices, one for each axis in the stored order, without a plan.
+        """The box for integers and slices, one for each axis in the stored order, without a plan.
 
-        None if nothing is selected, or elements of several chunks. It takes a tenth of the time of
-        a plan.
+        None if no elements are selected, or if they are in several chunks. It takes a tenth of the
+        time of a plan.
         """
         in_one_chunk = self.try_in_one_chunk(chunk_selection)
         if in_one_chunk is None:
@@ -558,7 +559,7 @@ class ChunkGrid:
     def combine_axes_by_chunk(self, axis_split: AxisSplit) -> Iterator[ChunkNumberAndSelections]:
         """Number of each chunk with selected elements, ascending, and its selection.
 
-        Plain tuples, since one is made for each of many inner chunks.
+        Plain tuples, since there may be many inner chunks.
         """
         order = self.axes_by_number if len(axis_split) == len(self.axes_by_number) else [0]
         inverse_order = [order.index(i) for i in range(len(order))]
@@ -567,7 +568,7 @@ class ChunkGrid:
             yield number, tuple([combination[i][1] for i in inverse_order])
 
     def lookup_by_chunk(self, axis_split: AxisSplit) -> Callable[[int], AxisSelections | None]:
-        """A function of the number of a chunk, which gives its selection; None if it has none."""
+        """A function from the number of a chunk to its selection; None if it has none."""
         axes = [dict(axis) for axis in axis_split]
 
         def axis_selections_in(number: int) -> AxisSelections | None:
@@ -617,7 +618,7 @@ def _split_axis(
 ) -> Iterator[ChunkCoordAndSelection]:
     """Index of each chunk along an axis, and the selected indices within it.
 
-    Chunks without any are left out; `chunk_length` is that of each chunk.
+    Chunks without selected indices are left out. `chunk_length` is the length of each chunk.
     """
     indices = axis_selection.indices
     if not isinstance(indices, range):
@@ -642,6 +643,6 @@ def _split_axis(
 
 
 def runs_of_equals(ascending: Offsets) -> Iterator[PositionBounds]:
-    """First and last position, exclusive, of each run of equal numbers; none of an empty array."""
+    """Start and stop of each run of equal numbers; nothing for an empty array."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (pair for pair in pairwise([0, *edges.tolist(), ascending.size]) if pair[0] < pair[1])

@@ -1,1 +1,1 @@
-"""What the bytes of a stored object mean: elements, order of axes, inner chunks, index."""
+"""The layout of stored objects: elements, order of axes, inner chunks, index."""

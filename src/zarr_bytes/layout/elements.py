@@ -1,12 +1,12 @@
-"""The elements of a chunk to bytes and back.
+"""Conversion of the elements of a chunk to bytes and back.
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types": elements follow
-each other in C order, and each number of several bytes has the byte order that the codec names. The
-numbers in an element are its *units*: two of a complex number, one for each character of a UTF-32
-string. Everything is copied at most once.
+each other in C order, and each multi-byte number has the byte order of the codec. The numbers in an
+element are its *units*: a complex number has two, and a UTF-32 string has one for each character.
+Everything is copied at most once.
 
-Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
-each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
+Arrays of other libraries (GPU arrays) have no types in the other byte order. The bytes of their
+units are reversed using only indexing, ``view``, ``reshape``, ``ravel`` and ``copy``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.fill_value import DType
 
-# Arrays of other libraries have the methods used here, but no common type that declares them.
+# Arrays of other libraries have the methods used here, but no common type declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 EndiannessStr: TypeAlias = Literal["little", "big"]
@@ -43,36 +43,36 @@ class _ScalarField(NamedTuple):
 
 
 class NarrowByte(NamedTuple):
-    """A byte of an element whose upper bits are unused, as of int4."""
+    """A byte of an element with unused upper bits, such as a byte of int4."""
 
     offset: int  # in the element
-    unused_bits: int  # number of these bits
-    is_signed: bool  # they repeat the sign bit when they are stored
+    unused_bits: int  # number of unused bits
+    is_signed: bool  # the unused bits repeat the sign bit when they are stored
 
 
 class ElementLayout(NamedTuple):
     """The layout of one element of a data type in the bytes of a chunk."""
 
     item_size: int  # in bytes
-    # A type of the size and byte order of the data type, whose units NumPy copies bit for bit, and
-    # swaps where the byte order of the target differs.
+    # A type with the size and byte order of the data type. NumPy copies its units bit for bit, and
+    # swaps them if the byte order of the target differs.
     raw_dtype: DType
     stored_raw_dtype: DType  # `raw_dtype` in the stored byte order
-    # Unsigned integer of the size and byte order of all units, where these are equal and leave no
-    # gap: elements are then swapped as plain numbers, two to three times as fast.
+    # Unsigned integer with the size and byte order of all units, if all are alike and leave no gap.
+    # Elements are then swapped as plain numbers, which is two to three times as fast.
     swap_dtype: DType | None
     is_stored_as_is: bool  # nothing needs to be swapped
     # The data type in the stored byte order, if NumPy converts its values exactly on assignment.
     # None for types of other packages; for times, which NumPy converts by their unit; and for
-    # records of numbers of two bytes, which take four times as long as plain numbers.
+    # records of two-byte numbers, which take four times as long as plain numbers.
     numpy_dtype: DType | None
-    needs_endian: bool  # any unit is longer than one byte, so that `endian` is required
-    bool_offsets: tuple[int, ...]  # of the bytes in an element that must be 0 or 1
+    needs_endian: bool  # some unit is longer than one byte, so `endian` is required
+    bool_offsets: tuple[int, ...]  # offsets of the bytes in an element that must be 0 or 1
     narrow_bytes: tuple[NarrowByte, ...]
 
 
 def empty_array(shape: int | tuple[int, ...], dtype: DType) -> Array:
-    """As `numpy.empty`, which gives times without a unit the byte order of this machine."""
+    """Like `numpy.empty`, but times without a unit keep their byte order."""
     return np.ndarray(shape, dtype)
 
 
@@ -84,7 +84,7 @@ def array_of_one_element(value: Any, dtype: DType) -> Array:
 
 
 def fill_value_array(fill_value_if_any: Any, data_type: ZDType[Any, Any]) -> Array:
-    """A fill value as an array with one element; that of zarr for the data type, if it is None."""
+    """A fill value as an array with one element; None is zarr's default for the data type."""
     fill_value = fill_value_if_any
     if fill_value is None:
         fill_value = data_type.default_scalar()
@@ -92,16 +92,16 @@ def fill_value_array(fill_value_if_any: Any, data_type: ZDType[Any, Any]) -> Arr
 
 
 def has_fixed_size(dtype: DType) -> bool:
-    """Whether elements have one size in memory: objects and variable-length text are pointers."""
+    """Whether all elements have one size: objects and variable-length text are only pointers."""
     return not dtype.hasobject and dtype.kind != "T"
 
 
-@lru_cache(maxsize=1024)  # decided once for a data type, not for every chunk
+@lru_cache(maxsize=1024)  # computed once for a data type, not for every chunk
 def element_layout_of(dtype: DType, new_endian: EndiannessStr | None = None) -> ElementLayout:
     """Layout of the elements of `dtype`, stored in the byte order `new_endian`.
 
-    None keeps the byte order of `dtype`. A ValueError if elements have no fixed size, or an unknown
-    byte order.
+    None keeps the byte order of `dtype`. A ValueError if elements have no fixed size, or if their
+    byte order isn't known.
     """
     if not has_fixed_size(dtype):
         raise ValueError(f"elements of {dtype} have no fixed size")
@@ -136,7 +136,7 @@ def element_layout_of(dtype: DType, new_endian: EndiannessStr | None = None) -> 
 
 
 def common_byte_order_or_none(dtype: DType) -> EndiannessStr | None:
-    """Byte order of all units of several bytes; None if they have both, or if there are none."""
+    """Byte order of all multi-byte units; None if they have both orders, or if there are none."""
     units = [unit for _, unit in _iter_scalar_fields(_bit_preserving_dtype(dtype))]
     signs = {unit.str[0] for unit in units} - {"|"}
     if len(signs) != 1:
@@ -145,11 +145,11 @@ def common_byte_order_or_none(dtype: DType) -> EndiannessStr | None:
 
 
 def viewable_dtype(dtype: DType, endian_or_none_if_of_dtype: EndiannessStr | None) -> DType | None:
-    """The NumPy data type in which a view shows stored elements as they are; None without one."""
+    """The NumPy data type for a view of stored elements; None if there is none."""
     element_layout = element_layout_of(dtype, endian_or_none_if_of_dtype)
     if element_layout.is_stored_as_is or endian_or_none_if_of_dtype is None:
         return dtype
-    # Types of other packages have one byte order, or exchange the two numbers of a complex number.
+    # Types of other packages have one byte order, or swap the two numbers of a complex number.
     is_numpys = all(
         leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _iter_scalar_fields(dtype)
     )
@@ -157,7 +157,7 @@ def viewable_dtype(dtype: DType, endian_or_none_if_of_dtype: EndiannessStr | Non
 
 
 def _bit_preserving_dtype(dtype: DType) -> DType:
-    """A type of the same bytes that NumPy copies bit for bit, and swaps where orders differ.
+    """A type of equal size that NumPy copies bit for bit, and swaps if byte orders differ.
 
     This is `ElementLayout.raw_dtype`. A ValueError if the byte order of `dtype` isn't known.
     """
@@ -178,7 +178,7 @@ def _bit_preserving_dtype(dtype: DType) -> DType:
         # NumPy copies and swaps its strings and complex numbers by unit.
         is_copied = dtype.kind in "cSUV" or dtype.itemsize > 8
         return dtype if is_copied else _unsigned_like(dtype, dtype.itemsize)
-    # A type of another package: NumPy cannot swap it, and its byte order is the machine's. A number
+    # A type of another package: NumPy can't swap it, and its byte order is the machine's. A number
     # with a real part of half its size is complex.
     real = np.zeros((), dtype)[()].real
     is_complex = isinstance(real, np.generic) and 2 * real.dtype.itemsize == dtype.itemsize
@@ -193,7 +193,7 @@ def _bit_preserving_dtype(dtype: DType) -> DType:
 
 
 def _common_unsigned_unit_or_none(raw_dtype: DType) -> DType | None:
-    """The unsigned integer that all units of an element are; None if they differ or leave a gap.
+    """The unsigned integer for all units of an element; None if units differ or leave a gap.
 
     This is `ElementLayout.swap_dtype`.
     """
@@ -214,7 +214,7 @@ def _unsigned_like(dtype: DType, nbytes: int) -> DType:
 
 
 def _iter_scalar_fields(dtype: DType, start_offset: int = 0) -> Iterator[_ScalarField]:
-    """Every number in an element of `dtype`, also those in records and subarrays within it."""
+    """Every number in an element of `dtype`, including numbers in records and subarrays."""
     if dtype.fields is not None:
         for field in dtype.fields.values():
             yield from _iter_scalar_fields(field[0], start_offset + field[1])
@@ -244,7 +244,7 @@ def encode_elements(array: Array, new_endian: EndiannessStr | None) -> Bytes:
         target[...] = array.view(element_layout.raw_dtype)
         encoded = target.ravel().view(np.uint8)
     for offset in element_layout.bool_offsets:
-        # NumPy takes any byte but 0 for true; the specification has one byte for it.
+        # In NumPy, any byte other than 0 is true; in the specification, only 1 is.
         if max_or_zero(encoded.reshape(-1, element_layout.item_size)[:, offset]) > 1:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, element_layout.item_size)[:, offset]
@@ -257,10 +257,11 @@ def encode_elements(array: Array, new_endian: EndiannessStr | None) -> Bytes:
 def iter_blocks_to_encode(
     array: Array, new_endian: EndiannessStr | None, block_nbytes: int
 ) -> Iterator[Array]:
-    """Views of `array` in C order, whose bytes by `encode_elements` need little memory at a time.
+    """Views of `array` in C order, as blocks that `encode_elements` can encode in little memory.
 
-    They have `block_nbytes`, or one element if that is larger; or all, where their bytes are a
-    view. Of an array with gaps, some are smaller. At least one, also of an empty array.
+    A block has `block_nbytes`, or one element if that is larger; some are smaller if the array has
+    gaps. If encoding returns a view, one block has all elements. There is at least one block, even
+    for an empty array.
     """
     element_layout = element_layout_of(array.dtype, new_endian)
     is_as_is = element_layout.is_stored_as_is and not (
@@ -273,7 +274,7 @@ def iter_blocks_to_encode(
 
 
 def iter_blocks(array: Array, block_nbytes: int) -> Iterator[Array]:
-    """Views of `array` as of `iter_blocks_to_encode`, whatever its data type is."""
+    """Views of `array` as in `iter_blocks_to_encode`, for any data type."""
     if array.nbytes <= block_nbytes:
         yield array
         return
@@ -294,10 +295,10 @@ def decode_elements(
     shape: tuple[int, ...],
     endian_or_none_if_of_dtype: EndiannessStr | None,
 ) -> Array:
-    """Array of `shape` and `dtype` of the elements in `encoded`, at any alignment.
+    """Array of `shape` and `dtype` with the elements in `encoded`, at any alignment.
 
-    A view where nothing is swapped or changed, else a new array. A ChunkSizeError if `encoded` has
-    another size, a BoolValueError if a bool is neither 0 nor 1.
+    A view if nothing is swapped or changed, otherwise a new array. A ChunkSizeError if `encoded`
+    has another size, a BoolValueError if a bool is neither 0 nor 1.
     """
     element_layout = element_layout_of(dtype, endian_or_none_if_of_dtype)
     check_chunk_nbytes(encoded.size, dtype, shape)
@@ -324,7 +325,7 @@ def decode_elements(
 
 
 def _flat_byteswapped_copy(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
-    """The bytes of each number in reverse, as a new array with one axis.
+    """The bytes of each number in reverse order, as a new array with one axis.
 
     For arrays of other libraries. A TypeError if the units of an element differ.
     """
@@ -351,7 +352,7 @@ def with_unused_bits_normalized(
         if narrow_byte.is_signed and repeat_sign:
             sign = 0x80 >> narrow_byte.unused_bits
             numbers ^= sign
-            numbers -= sign  # which wraps, where the sign was set
+            numbers -= sign  # wraps if the sign was set
     return encoded
 
 
@@ -370,7 +371,7 @@ def invalid_bool_error(
 ) -> BoolValueError:
     """Error for a bool stored as `value`, at an index and a byte of a chunk or selection.
 
-    `chunk_or_selection` says what the index and the offset are in.
+    `chunk_or_selection` is "chunk" or "selection", to which the index and the offset refer.
     """
     return BoolValueError(
         f"a bool is stored as 0 or 1, found {value} at index {index} of the {chunk_or_selection}"
@@ -379,7 +380,7 @@ def invalid_bool_error(
 
 
 def offset_of_first_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
-    """Offset in `encoded` of the first bool that is neither 0 nor 1; None without one.
+    """Offset in `encoded` of the first bool that is neither 0 nor 1; None if there is none.
 
     `encoded` has whole elements in C order.
     """
@@ -391,11 +392,11 @@ def offset_of_first_invalid_bool(encoded: Bytes, element_layout: ElementLayout) 
 
 
 def consists_of_repeated(encoded: Bytes, element: bytes, step_nbytes: int) -> bool:
-    """Whether all encoded elements have these bytes; True for none.
+    """Whether all encoded elements equal `element`; True if there are no elements.
 
-    About `step_nbytes` are compared at a time, so that most comparisons end early.
+    About `step_nbytes` bytes are compared at a time, so that most comparisons end early.
     """
-    # As numbers of eight bytes if possible, which NumPy compares in half the time of single bytes.
+    # As eight-byte numbers if possible, which NumPy compares in half the time of single bytes.
     if encoded.size % 8 == 0 and 8 % len(element) == 0:
         element *= 8 // len(element)
     if encoded[: len(element)].tobytes() not in (element, b""):

@@ -1,14 +1,13 @@
 """Codecs between the array and `bytes` that change each element by itself, such as `scale_offset`.
 
-So the selected elements can be encoded and decoded without the others. Each codec does it by its
-own functions: nothing of its arithmetic is here. `zarr_versions` has the table of these codecs. In
-metadata:
+The selected elements can be encoded and decoded without the others. The arithmetic is left to the
+functions of each codec. `zarr_versions` has the table of these codecs. In metadata:
 
     {"name": "scale_offset", "configuration": {"offset": 5, "scale": 10}}
 
-Codecs may be before the shards, and in their inner chunks. The elements between them are those that
-the sharding codec sees: it compares them with its fill value, and leaves out inner chunks that have
-only this one.
+Codecs may stand before the sharding codec, and in its inner chunks. The sharding codec gets the
+elements between the two: it compares them with its fill value, and leaves out inner chunks that
+have only the fill value.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class ElementwiseCodecs(NamedTuple):
     """The elementwise codecs of an array, in the order in which they encode."""
 
     before_shards: tuple[Codec, ...] = ()
-    in_chunks: tuple[Codec, ...] = ()  # those of the inner chunks, of an array with shards
-    filters: tuple[Any, ...] = ()  # of numcodecs, in format 2, which has no other codecs
+    in_chunks: tuple[Codec, ...] = ()  # in the inner chunks, if the array has shards
+    filters: tuple[Any, ...] = ()  # from numcodecs, in format 2, which has no other codecs
 
     def converter_if_any_codec(self, spec: ArraySpec) -> ElementConverter | None:
         """The converter for chunks or shards of a spec; None if there are no elementwise codecs."""
@@ -57,46 +56,46 @@ class ElementwiseCodecs(NamedTuple):
 class ElementConverter(Protocol):
     """Encodes and decodes elements of one data type. It doesn't change; any thread may use it.
 
-    All elements are at least one, and keep their shape. Errors and warnings are those of the
-    codecs, about these elements.
+    Arrays of elements aren't empty, and keep their shape. Errors and warnings come from the codecs,
+    and are about these elements.
     """
 
     encoded_dtype: DType
     """Data type of the stored elements, in memory."""
     fill_value_before_chunks: Array
-    """The fill value that inner chunks are compared with: one element, after `encode_before_shards`
-    if there are shards."""
+    """The fill value to compare inner chunks with: one element, after `encode_before_shards` if
+    there are shards."""
 
     def encode_before_shards(self, elements: Array) -> Array:
         """Elements of the array, encoded by the codecs before the shards, if there are any."""
 
     def encode_in_chunks(self, elements: Array) -> Array:
-        """What `encode_before_shards` gives, encoded by all other codecs, in `encoded_dtype`."""
+        """Results of `encode_before_shards`, encoded by all other codecs, in `encoded_dtype`."""
 
     def decode_in_chunks(self, elements: Array) -> Array:
         """The inverse of `encode_in_chunks`."""
 
     def decode(self, elements: Array) -> Array:
-        """Elements of the array, out of stored ones in `encoded_dtype`."""
+        """Elements of the array, decoded from stored elements in `encoded_dtype`."""
 
     def absent_inner_chunk_value(self) -> Any:
-        """The value of the elements of an inner chunk that its shard does not have."""
+        """The value of the elements of an inner chunk that its shard doesn't have."""
 
 
 class _Stage(NamedTuple):
-    """A codec, and the spec of the chunks that it encodes; their shape is not used."""
+    """A codec, and the spec of the chunks that it encodes; the shape in the spec isn't used."""
 
     codec: Codec
     spec: ArraySpec
 
 
 class _ConverterByCodecs:
-    """Converts by the codecs of an array of Zarr format 3.
+    """Converts elements with the codecs of an array of Zarr format 3.
 
     Parameters
     ----------
     before_shards, in_chunks
-        As of `ElementwiseCodecs`.
+        As in `ElementwiseCodecs`.
     spec
         Spec of the chunks or shards of the array.
     """
@@ -132,8 +131,8 @@ class _ConverterByCodecs:
         return _decode_by_stages(stages, elements, self.encoded_dtype)
 
     def absent_inner_chunk_value(self) -> Any:
-        # As zarr: a codec in the inner chunks takes no part, and one before the shard decodes the
-        # fill value in the data type that it encodes to.
+        # As in zarr: codecs in the inner chunks aren't applied, and a codec before the shard
+        # decodes the fill value in the data type that it encodes to.
         return _decode_by_stages(
             self._stages_before_shards, self.fill_value_before_chunks, self._dtype_in_shards
         )[0]
@@ -141,11 +140,11 @@ class _ConverterByCodecs:
 
 class _StagesAndLastSpec(NamedTuple):
     stages: list[_Stage]
-    last_spec: ArraySpec  # of the chunks after the last codec
+    last_spec: ArraySpec  # for the chunks after the last codec
 
 
 def _stages_and_last_spec(codecs: Sequence[Codec], spec: ArraySpec) -> _StagesAndLastSpec:
-    """The codecs with the specs that they encode, of which the first is `spec`."""
+    """The codecs with the specs that they encode; the first spec is `spec`."""
     stages = []
     for codec in codecs:
         stages.append(_Stage(codec, spec))
@@ -156,7 +155,7 @@ def _stages_and_last_spec(codecs: Sequence[Codec], spec: ArraySpec) -> _StagesAn
 def _encode_by_stages(
     stages: Sequence[_Stage], elements: Array, dtype: DType, encoded_dtype: DType
 ) -> Array:
-    """Elements of `dtype` encoded by the first codec first, to `encoded_dtype`."""
+    """Elements of `dtype`, encoded to `encoded_dtype` by all codecs, from the first to the last."""
     if not stages:
         return elements
     contiguous = _contiguous(elements, dtype)
@@ -176,7 +175,7 @@ def _encode_by_stages(
 
 
 def _decode_by_stages(stages: Sequence[_Stage], elements: Array, encoded_dtype: DType) -> Array:
-    """Elements of `encoded_dtype` decoded by the last codec first."""
+    """Elements of `encoded_dtype`, decoded by all codecs, from the last to the first."""
     contiguous = _contiguous(elements, encoded_dtype)
     buffer = cpu.buffer_prototype.nd_buffer.from_ndarray_like(contiguous)
     for codec, spec in reversed(stages):
@@ -186,13 +185,13 @@ def _decode_by_stages(stages: Sequence[_Stage], elements: Array, encoded_dtype: 
 
 def _contiguous(elements: Array, dtype: DType) -> Array:
     """Elements along one axis, as codecs expect them."""
-    # They look at the memory: those of numcodecs need this data type and no gaps, and `cast_value`
-    # needs numbers at multiples of their size, too, where bytes of a file may not lie.
+    # Codecs access the memory: codecs of numcodecs need this data type and no gaps. `cast_value`
+    # also needs aligned numbers, which the bytes of a file may not be.
     return np.require(elements.reshape(-1), dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 class _ConverterByFilters:
-    """Converts by the filters of an array of Zarr format 2, whose chunks have the spec."""
+    """Converts elements with the filters of an array of Zarr format 2 with this chunk spec."""
 
     def __init__(self, filters: Sequence[Any], spec: ArraySpec) -> None:
         self._filters = filters
@@ -213,8 +212,8 @@ class _ConverterByFilters:
         return encoded.reshape(-1).view(np.uint8).view(self.encoded_dtype).reshape(elements.shape)
 
     def decode_in_chunks(self, elements: Array) -> Array:
-        # As zarr: the last filter gets the bytes of the elements, and what the first one gives has
-        # the bytes of the data type of the array, whatever its own data type is.
+        # As in zarr: the last filter gets the bytes of the elements, and the result of the first
+        # filter is viewed in the data type of the array, regardless of its own data type.
         decoded: Array = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
         for elementwise_filter in reversed(self._filters):
             decoded = elementwise_filter.decode(decoded)
@@ -228,9 +227,9 @@ class _ConverterByFilters:
 
 
 def why_filters_need_whole_chunks(filters: Sequence[Any], spec: ArraySpec) -> str | None:
-    """Why filters of format 2 do not give each element by itself; None if they do.
+    """Why filters of format 2 can't decode each element by itself; None if they can.
 
-    All are filters that `is_elementwise_filter`. A clause for a message.
+    A clause for a message. All filters must be `is_elementwise_filter`.
     """
     item_size = spec.dtype.to_native_dtype().itemsize
     for one in filters:
@@ -249,7 +248,7 @@ def why_filters_need_whole_chunks(filters: Sequence[Any], spec: ArraySpec) -> st
     # numcodecs writes the elements in C order then, and zarr reads them in the order F.
     if spec.order == "F" and len(spec.shape) > 1 and any(map(is_bit_round, filters)):
         return (
-            "the filter bitround does not keep the order F, so that zarr itself reads elements in"
-            " other places than it wrote them"
+            "the filter bitround does not keep the order F, so zarr itself reads elements at other"
+            " positions than it wrote them"
         )
     return None

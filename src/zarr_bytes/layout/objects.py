@@ -1,10 +1,11 @@
 """The layout of a stored object: a chunk, or a shard of uncompressed inner chunks and their index.
 
-A chunk is treated as a shard of one inner chunk at offset 0, whose index is a constant.
+A chunk is treated as a shard with one inner chunk at offset 0 and a constant index.
 
 Specification: sharding codec 1.0, "Binary shard format": an index has the offset and the size of
-each inner chunk in C order, as unsigned integers of 64 bits, all bits of both being 1 for an absent
-one. With a `transpose` codec before the sharding codec, that is C order of the transposed axes.
+each inner chunk in C order, as unsigned 64-bit integers; for an absent inner chunk, all bits of
+both are 1. With a `transpose` codec before the sharding codec, that is C order of the transposed
+axes.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
-_ENTRY_NBYTES: Final = 16  # of the index, for each inner chunk
+_ENTRY_NBYTES: Final = 16  # in the index, for each inner chunk
 _CHECKSUM_NBYTES: Final = 4
 _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
 _MAX_OFFSET: Final = 2**63 - 1  # in a file
-_MAX_LAYOUTS: Final = 128  # that are kept for chunks of several shapes
+_MAX_LAYOUTS: Final = 128  # kept for chunks of several shapes
 _NO_ELEMENTWISE_CODECS: Final = ElementwiseCodecs()
 
 
@@ -57,12 +58,12 @@ class ShardingConfig(NamedTuple):
     """The configuration of the sharding codec, with the `transpose` codecs around it."""
 
     inner_chunk_shape: tuple[int, ...]  # in the axes of the array
-    index_order: tuple[int, ...]  # for each axis of the index, the axis of the array that it is
-    index_is_at_end: bool  # behind the inner chunks, rather than before them
+    index_order: tuple[int, ...]  # the axis of the array for each axis of the index
+    index_is_at_end: bool  # after the inner chunks; otherwise before them
     index_endian: EndiannessStr
-    index_has_checksum: bool  # crc32c codec 1.0, behind the index
-    # Elements behind the edge of the array are kept where all within it is written, as zarr keeps
-    # them where no codec is before the shards.
+    index_has_checksum: bool  # crc32c codec 1.0, after the index
+    # Elements beyond the edge of the array are kept when all elements within it are written. zarr
+    # keeps them if no codec is before the shards.
     keeps_padding: bool
     write_order: WriteOrder  # of the inner chunks in a new shard, along the axes of the index
 
@@ -70,54 +71,55 @@ class ShardingConfig(NamedTuple):
 class ObjectLayout:
     """The layout of stored objects of one chunk shape, data type and fill value.
 
-    It doesn't change.
+    A layout doesn't change.
 
     Parameters
     ----------
     encoding : ChunkEncoding
-        Byte order, sharding and format; and the limits.
+        Byte order, sharding, format and limits.
     shape : tuple of int
         Shape of a chunk or shard, in the axes of the array.
     dtype : DType
         Data type of the array, in memory.
     fill_value_bytes : bytes
-        Bytes of the fill value in memory, as of `dtype`.
+        Bytes of the fill value in memory, in `dtype`.
     order : tuple of int, optional
-        As the attribute; None for C order.
+        The attribute `order`; None for C order.
     converter : ElementConverter, optional
-        Encodes and decodes the elements; None if the stored ones are those of the array.
+        Encodes and decodes the elements; None if elements are stored without a conversion.
 
     Attributes
     ----------
     endian : "little", "big" or None
-        Byte order of stored elements. None for that of `dtype`, whose fields may have both.
+        Byte order of stored elements. None for the byte order of `dtype`, whose fields may have
+        both.
     order : tuple of int
-        For each stored axis, the axis of the array that it is.
+        The axis of the array for each stored axis.
     inverse_order : tuple of int
-        For each axis of the array, the stored axis that it is.
+        The stored axis for each axis of the array.
     inner_chunk_shape : tuple of int
         Shape of an inner chunk, in the axes of the array.
     grid : ChunkGrid
-        The inner chunks, in the stored order of axes, and numbered as in the index.
+        The inner chunks, in the stored order of axes, numbered as in the index.
     encoded_dtype : DType
-        Data type of the stored elements, in memory: `dtype`, unless codecs decode them to it. All
-        sizes in bytes, and the checks of elements, are of this type.
+        Data type of the stored elements, in memory. It is `dtype`, unless codecs decode the stored
+        elements to `dtype`. All sizes in bytes, and the checks of elements, are for this type.
     element_layout : ElementLayout
         Layout of a stored element.
     stored_dtype : DType
-        Data type in which NumPy sees stored elements: `encoded_dtype` in the stored byte order,
-        where it converts them exactly. `encoded_dtype` where it doesn't, and
-        `decode_without_bool_check` must.
+        Data type in which NumPy sees stored elements: `encoded_dtype` in the stored byte order, if
+        NumPy converts the elements exactly. Otherwise `encoded_dtype`, and
+        `decode_without_bool_check` converts them.
     fill_value : scalar
-        The fill value, of `dtype`: the value of the elements of a missing object.
+        The fill value, in `dtype`: the value of the elements of a missing object.
     accepts_any_bytes : bool
-        Stored elements need no check, and no change but of their byte order.
+        Whether stored elements need no check, and no change other than of their byte order.
     assigns_directly : bool
-        NumPy assigns stored elements as they are, from arrays of `stored_dtype`.
+        Whether NumPy assigns stored elements as they are, from arrays of `stored_dtype`.
     assigns_after_bool_check : bool
-        As `assigns_directly`; but bools must have been checked: see `has_invalid_bool`.
+        Whether NumPy does so once bools have been checked (see `has_invalid_bool`).
     nbytes : int
-        Size of all elements in bytes: that of a chunk.
+        Size of all elements in bytes, which is the size of a chunk.
     inner_chunk_nbytes : int
         Size of an inner chunk in bytes.
     stored_nbytes : int or None
@@ -125,13 +127,14 @@ class ObjectLayout:
     index_nbytes : int
         Size of the index in bytes, with its checksum; 0 for chunks.
     data_offset : int
-        Offset of the first byte behind an index at the beginning; 0 without one.
+        Offset of the first byte after an index at the beginning; 0 without such an index.
     index_dtype : DType
-        Unsigned integers of the index. Shards alone have it.
+        Unsigned integers of the index. Only shards have this attribute.
     keeps_padding : bool
-        As of `ShardingConfig`; False for chunks.
+        As in `ShardingConfig`; False for chunks.
     is_divided : bool
-        Inner chunks divide the shard; always of chunks. Nothing else is right where they do not.
+        Whether inner chunks divide the shard; always True for chunks. If False, no other attribute
+        is valid.
     limits : Limits
         Sizes at which reading and writing change their method.
     """
@@ -169,7 +172,7 @@ class ObjectLayout:
         )
         self.inner_chunk_count = self.grid.chunk_count
         element_layout = element_layout_of(self.encoded_dtype, endian)
-        if encoding.is_format_2:  # in which any byte but 0 is true
+        if encoding.is_format_2:  # any byte other than 0 is true
             element_layout = element_layout._replace(bool_offsets=())
         self.element_layout = element_layout
         self.item_size = element_layout.item_size
@@ -200,12 +203,12 @@ class ObjectLayout:
             self.keeps_padding = sharding.keeps_padding
 
     def in_stored_order(self, along_axes: Sequence[Any]) -> tuple[Any, ...]:
-        """What belongs to each axis of the array, in the stored order of axes."""
+        """Items for each axis of the array, rearranged to the stored order of axes."""
         return tuple([along_axes[i] for i in self.order])
 
     @cached_property
     def inner_chunk_numbers_in_write_order(self) -> range | Offsets:
-        """Numbers of the inner chunks, as of the index, in the order of a new object."""
+        """Numbers of the inner chunks, as in the index, in the storage order of a new object."""
         if self.sharding is None:
             return range(1)
         counts = [-(-self.shape[i] // self.inner_chunk_shape[i]) for i in self.sharding.index_order]
@@ -213,9 +216,9 @@ class ObjectLayout:
 
     @cached_property
     def absent_inner_chunk_value(self) -> Any:
-        """The value of the elements of an inner chunk that its shard does not have.
+        """The value of the elements of an inner chunk that its shard doesn't have.
 
-        It is the fill value, unless codecs before the shard decode another one.
+        It is the fill value, unless codecs before the shard decode another value.
         """
         if self._converter is None:
             return self.fill_value
@@ -223,22 +226,22 @@ class ObjectLayout:
 
     @cached_property
     def stored_fill_value(self) -> bytes:
-        """The fill value, as inner chunks store it. Errors and warnings are those of codecs."""
+        """The fill value as inner chunks store it. Errors and warnings come from the codecs."""
         return self.encode(self._fill_array_before_chunks).tobytes()
 
     @property
     def _fill_array_before_chunks(self) -> Array:
-        """The fill value that inner chunks are compared with, as an array with one element."""
+        """The fill value to compare inner chunks with, as an array with one element."""
         if self._converter is None:
             return self._fill_array
         return self._converter.fill_value_before_chunks
 
     @cached_property
     def stores_fill_value_exactly(self) -> bool:
-        """Whether the fill value, where it is stored, is read as the fill value, bit for bit.
+        """Whether a stored fill value reads back as the fill value, bit for bit.
 
-        It is not where codecs change it for good: NaN becomes 0.0, if floats are stored as
-        integers. Elements that nobody has written must not be stored then.
+        It doesn't if codecs lose it: NaN becomes 0.0 if floats are stored as integers. Elements
+        that were never written must not be stored then.
         """
         if self._converter is None:
             return True
@@ -254,7 +257,7 @@ class ObjectLayout:
     def absent_inner_chunks_are_fill_values(self) -> bool:
         """Whether elements of inner chunks that a shard lacks are the fill value, bit for bit.
 
-        Always so of chunks.
+        Always True for chunks.
         """
         if self._converter is None or self.sharding is None:
             return True
@@ -266,14 +269,14 @@ class ObjectLayout:
         return 0 if self.data_offset else max(object_nbytes - self.index_nbytes, 0)
 
     def decode_index_of_object(self, object_bytes: Bytes, key: str) -> InnerChunkIndex:
-        """The index of an object, out of all of its bytes; `key` names it in messages.
+        """The index of an object, from all bytes of the object; `key` names it in messages.
 
         A ShardIndexError if the object is too short, or the checksum differs.
         """
         if not self.index_nbytes:
             return SINGLE_CHUNK_INDEX
         start = self.index_offset(object_bytes.size)
-        # A copy, so that the index cannot change after its check.
+        # A copy, so that the index can't change after its check.
         entries = object_bytes[start : start + self.index_nbytes].copy()
         return ShardIndex(self, key, entries, object_bytes.size)
 
@@ -291,7 +294,7 @@ class ObjectLayout:
     def encode_index(self, offsets: Offsets) -> bytes:
         """The bytes of the index of a shard, with its checksum.
 
-        `offsets` has the offset of each inner chunk in the shard, and -1 for an absent one.
+        `offsets` has the offset of each inner chunk in the shard, or -1 if it is absent.
         """
         entries = np.full((self.inner_chunk_count, 2), _ABSENT, self.index_dtype)
         is_present = offsets >= 0
@@ -321,16 +324,19 @@ class ObjectLayout:
         return self._converter.encode_before_shards(elements)
 
     def encode(self, elements: Array) -> Bytes:
-        """The bytes of elements that `encode_before_shards` has given, in C order.
+        """The bytes of elements from `encode_before_shards`, in C order.
 
-        A view, where nothing changes.
+        A view if nothing changes.
         """
         if self._converter is not None:
             elements = self._converter.encode_in_chunks(elements)
         return encode_elements(elements, self.endian)
 
     def encode_in_blocks(self, elements: Array) -> Iterator[EncodedBlock]:
-        """`encode`, in blocks of bounded size, or as a whole where that is a view; at least one."""
+        """`encode` in blocks of bounded size, or in one block if it returns a view.
+
+        There is at least one block.
+        """
         block_nbytes = self.limits.block_nbytes
         if self._converter is None:
             blocks = iter_blocks_to_encode(elements, self.endian, block_nbytes)
@@ -339,9 +345,10 @@ class ObjectLayout:
         return (EncodedBlock(block, self.encode(block)) for block in blocks)
 
     def are_fill_values(self, block: EncodedBlock) -> bool:
-        """Whether all elements have the bits of the fill value: -0.0 or another NaN has not.
+        """Whether all elements have the bits of the fill value; -0.0 and other NaNs differ.
 
-        As with zarr, the codecs of inner chunks take no part: other elements may be stored alike.
+        As in zarr, elements are compared before the codecs of inner chunks, which may store other
+        elements with equal bytes.
         """
         compared_nbytes = self.limits.compared_nbytes
         if self._converter is None:
@@ -357,16 +364,16 @@ class ObjectLayout:
     ) -> bool:
         """Whether an inner chunk has only fill values after new elements are merged into it.
 
-        As of `are_fill_values`.
+        The comparison is that of `are_fill_values`.
 
         Parameters
         ----------
         new
-            The new elements, of which an index that is selected twice has two.
+            The new elements; an index that is selected twice has two.
         merged
             The bytes of the inner chunk with the new elements.
         was_absent
-            Whether all other elements are fill values.
+            Whether all other elements are fill values, because the inner chunk was absent.
         """
         if self._converter is None:
             return self.are_fill_values(EncodedBlock(new.elements, merged))
@@ -380,10 +387,10 @@ class ObjectLayout:
         return self.are_fill_values(EncodedBlock(self._converter.decode_in_chunks(encoded), merged))
 
     def decode_without_bool_check(self, stored: Array) -> Array:
-        """Elements of `stored_dtype` such as the array has them, where possible a view.
+        """Elements of the array, decoded from elements in `stored_dtype`; a view if possible.
 
-        Bools must have been checked: see `has_invalid_bool`. Errors and warnings of codecs that
-        decode elements are raised as they are.
+        Bools must have been checked before: see `has_invalid_bool`. Errors and warnings of codecs
+        that decode elements are raised as they are.
         """
         elements = stored
         if self.element_layout.numpy_dtype is None or self.element_layout.narrow_bytes:
@@ -393,20 +400,21 @@ class ObjectLayout:
 
     def has_invalid_bool(self, stored: Array) -> bool:
         """Whether a bool among stored elements is neither 0 nor 1."""
-        # In place: `ravel` may copy.
+        # Without a copy, which `ravel` may make.
         return any(
             max_or_zero(stored.getfield(np.uint8, i)) > 1 for i in self.element_layout.bool_offsets
         )
 
     def copy_or_swap_target_or_none(self, view: Array) -> CopyOrSwapTarget | None:
-        """`view` and the stored elements as types that NumPy assigns bit for bit; None if not so.
+        """`view` and the stored elements in data types that NumPy assigns bit for bit.
 
-        Plain numbers with one more axis, where possible, are swapped two to three times as fast.
-        None if elements must be checked or converted, or `view` has another data type.
+        If possible, the types are plain numbers with one more axis, which are swapped two to three
+        times as fast. None if elements must be checked or converted, or if `view` has another data
+        type.
         """
         if not self.accepts_any_bytes or self._converter is not None:
             return None
-        if view.ndim == 64:  # as many axes as NumPy has
+        if view.ndim == 64:  # the maximum in NumPy
             return None
         dtypes = _copy_or_swap_dtypes_or_none(view.dtype, self.dtype, self.endian)
         if dtypes is None:
@@ -417,24 +425,24 @@ class ObjectLayout:
 
 
 class EncodedBlock(NamedTuple):
-    """Elements, as `ObjectLayout.encode_before_shards` gives them, and what they are stored as."""
+    """Elements from `ObjectLayout.encode_before_shards`, and their stored bytes."""
 
     elements: Array
     encoded: Bytes
 
 
 class CopyOrSwapTarget(NamedTuple):
-    """A view to which NumPy copies stored elements, or swaps them, by types without a value."""
+    """A view to which NumPy copies or swaps stored elements, in types without numeric values."""
 
     raw_view: Array
-    stored_raw_dtype: DType  # in which the stored elements must be seen
+    stored_raw_dtype: DType  # for the view of the stored elements
 
 
 class _CopyOrSwapDtypes(NamedTuple):
-    """Data types without a value, whose elements NumPy copies bit for bit, or swaps."""
+    """Data types without numeric values; NumPy copies their elements bit for bit, or swaps them."""
 
     in_memory: DType
-    stored: DType  # with a shape of numbers, where an element has several or is swapped as one
+    stored: DType  # a subarray if an element has several numbers or is swapped as a number
 
 
 @lru_cache(maxsize=1024)
@@ -443,7 +451,7 @@ def _copy_or_swap_dtypes_or_none(
 ) -> _CopyOrSwapDtypes | None:
     """Data types of numbers for a view of `view_dtype` and objects of `layout_dtype`.
 
-    None if these differ by more than their byte order, or NumPy doesn't know the byte order.
+    None if the types differ in more than their byte order, or if NumPy doesn't know the byte order.
     """
     if view_dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
@@ -461,21 +469,21 @@ def _copy_or_swap_dtypes_or_none(
 
 
 class ChunkEncoding:
-    """How the codecs of an array store its chunks, and the layouts of these.
+    """The encoding of chunks by the codecs of an array; it keeps the layouts of the chunks.
 
     Parameters
     ----------
     endian_or_none_if_of_dtype : "little", "big" or None
-        Byte order; None for that of the data type.
+        Byte order; None for the byte order of the data type.
     order : tuple of int, optional
-        For each stored axis, the axis of the array that it is; None for C order.
+        The axis of the array for each stored axis; None for C order.
     sharding : ShardingConfig, optional
         None for chunks that aren't shards.
     limits : Limits, optional
-        Those of all layouts.
+        The limits of all layouts.
     is_format_2 : bool, default False
-        Whether the array is one of Zarr format 2. Its chunk specs say whether elements are stored
-        in C or Fortran order, and any byte is a bool.
+        Whether the array has Zarr format 2. The order in its chunk specs, C or Fortran, is then the
+        stored order, and any byte is a valid bool.
     elementwise_codecs : ElementwiseCodecs, optional
         The codecs that change elements; none by default.
     """
@@ -498,18 +506,18 @@ class ChunkEncoding:
         self.elementwise_codecs = elementwise_codecs
         # By shape, data type, bytes of the fill value, and order of axes.
         self._layouts: dict[Any, ObjectLayout] = {}
-        # The last spec and its layout. One tuple: no thread sees half of it.
+        # The last spec and its layout, in one tuple, so that no thread sees only half of it.
         self._last: tuple[ArraySpec, ObjectLayout] | None = None
 
     def encoded_dtype_of(self, spec: ArraySpec) -> DType:
-        """Data type of the stored elements of chunks of a spec, whatever their shape, in memory."""
+        """Data type in memory of the stored elements of chunks of a spec, for any shape."""
         converter = self.elementwise_codecs.converter_if_any_codec(spec)
         return spec.dtype.to_native_dtype() if converter is None else converter.encoded_dtype
 
     def layout_of(self, spec: ArraySpec) -> ObjectLayout:
-        """Layout of the chunks of a spec: the same one for equal specs, as zarr makes many.
+        """Layout of the chunks of a spec. Equal specs, of which zarr makes many, share one layout.
 
-        Any thread may call it, without a lock: at worst two of them make a layout each.
+        Any thread may call this without a lock; at worst, two threads each make a layout.
         """
         if (kept := self._last) is not None:
             last, layout = kept
@@ -546,9 +554,9 @@ class ChunkEncoding:
 
 
 class InnerChunkIndex:
-    """The offsets of the inner chunks of an object that has all of them, without a stored index.
+    """The offsets of the inner chunks of a complete object, without a stored index.
 
-    Such an object is a chunk, or a new shard.
+    A complete object is a chunk, or a new shard with all inner chunks.
 
     Parameters
     ----------
@@ -559,7 +567,8 @@ class InnerChunkIndex:
     inner_chunk_count : int
         Number of inner chunks.
     ranks : array, optional
-        For each inner chunk, how many others are before it; None for the order of their numbers.
+        For each inner chunk, the number of inner chunks before it; None for the order of their
+        numbers.
     """
 
     def __init__(
@@ -590,20 +599,20 @@ class InnerChunkIndex:
         return self._data_offset + position * self._inner_chunk_nbytes
 
     def key_of_entries(self, inner_chunk_numbers: Offsets | slice) -> Hashable:  # noqa: ARG002
-        """What `offset_of` of these inner chunks depends on, among indexes of one layout."""
+        """A key for the offsets of these inner chunks, among indexes of one layout."""
         return None
 
     def share_no_bytes_with_others(self, offsets: list[int]) -> bool:  # noqa: ARG002
-        """Whether the inner chunks at `offsets` share no bytes with other ones of the object.
+        """Whether the inner chunks at `offsets` share no bytes with others in the object.
 
-        A stored index may give the same bytes to several. `offsets` are those of inner chunks that
-        are present.
+        A stored index may give the same bytes to several inner chunks. Inner chunks at `offsets`
+        must be present.
         """
         return True
 
 
 class ShardIndex(InnerChunkIndex):
-    """The stored index of one shard. Its entries are checked as they are used.
+    """The stored index of one shard. Entries are checked when they are used.
 
     Parameters
     ----------
@@ -612,14 +621,14 @@ class ShardIndex(InnerChunkIndex):
     key : str
         Name of the shard in messages.
     content : array of uint8
-        Bytes of the index, which are kept, and must not change.
+        Bytes of the index. They aren't copied, and must not change.
     shard_nbytes_if_known : int or None
         Size of the shard in bytes; None if it isn't known.
 
     Raises
     ------
     ShardIndexError
-        If it has another size than the metadata says, or another checksum than its bytes.
+        If the size of the index doesn't match the metadata, or the checksum doesn't match.
     """
 
     def __init__(
@@ -639,19 +648,19 @@ class ShardIndex(InnerChunkIndex):
             computed = google_crc32c.value(entries.tobytes())
             if found != computed:
                 raise ShardIndexError(
-                    f"the index of the shard {key} has the checksum {found:#010x}, and that of its"
-                    f" bytes is {computed:#010x}: the shard is damaged, or it was written with"
+                    f"the index of the shard {key} has the checksum {found:#010x}, but its bytes"
+                    f" have {computed:#010x}: the shard is damaged, or it was written with"
                     " other shapes or codecs than the metadata names"
                 )
         self._entries = entries.view(layout.index_dtype)
         self._data_offset = layout.data_offset
-        # Where all inner chunks must have ended; None if it isn't known.
+        # The largest valid end of an inner chunk; None if it isn't known.
         self._data_end = shard_nbytes_if_known
         if shard_nbytes_if_known is not None and not layout.data_offset:
             self._data_end = shard_nbytes_if_known - layout.index_nbytes
 
     def key_of_entries(self, inner_chunk_numbers: Offsets | slice) -> Hashable:
-        """The end of the inner chunks, and a copy of the entries of these."""
+        """The end of the inner chunks, and a copy of the entries of these inner chunks."""
         return self._data_end, self._entries.reshape(-1, 2)[inner_chunk_numbers].tobytes()
 
     @property
@@ -660,10 +669,10 @@ class ShardIndex(InnerChunkIndex):
         return self._sorted_present_offsets.size
 
     def share_no_bytes_with_others(self, offsets: list[int]) -> bool:
-        """Whether the inner chunks at `offsets` share no bytes with other ones of the shard."""
+        """Whether the inner chunks at `offsets` share no bytes with others in the shard."""
         nbytes = self._layout.inner_chunk_nbytes
         begin = np.array(offsets)
-        # One of the inner chunks that begin less than their size before or behind it is itself.
+        # Each inner chunk must be the only one that begins less than its size before or after it.
         first = np.searchsorted(self._sorted_present_offsets, begin - nbytes, "right")
         return bool(
             (np.searchsorted(self._sorted_present_offsets, begin + nbytes) == first + 1).all()
@@ -671,16 +680,16 @@ class ShardIndex(InnerChunkIndex):
 
     @cached_property
     def _sorted_present_offsets(self) -> Offsets:
-        """Offsets of the inner chunks that are not absent, ascending."""
+        """Offsets of the present inner chunks, ascending."""
         offsets, sizes = self._entries.reshape(-1, 2).T
         present = offsets[sizes == self._layout.inner_chunk_nbytes].astype(np.int64)
-        return np.sort(present, kind="stable")  # fast where they are in order
+        return np.sort(present, kind="stable")  # fast if they are in order
 
     def offset_of(self, inner_chunk_number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
 
-        A ShardIndexError if it has another size than the metadata says, or is within the index or
-        behind the end of the shard.
+        A ShardIndexError if its size doesn't match the metadata, or if it overlaps the index or the
+        end of the shard.
         """
         start, nbytes = self._entries[2 * inner_chunk_number : 2 * inner_chunk_number + 2].tolist()
         if start == nbytes == _ABSENT:
@@ -706,4 +715,4 @@ class ShardIndex(InnerChunkIndex):
 
 
 SINGLE_CHUNK_INDEX: Final = InnerChunkIndex()
-"""The index of every chunk that is no shard."""
+"""The index of every chunk that isn't a shard."""

@@ -1,7 +1,7 @@
 """The orders in which zarr stores the inner chunks of a new shard.
 
-An order says only where new inner chunks go. Readers find inner chunks by the index of their shard,
-whatever the order is, and metadata does not record it.
+The order only affects where new inner chunks are stored. Readers find inner chunks through the
+index of their shard, so metadata doesn't record the order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.selection import Offsets
 
 WriteOrder: TypeAlias = Literal["morton", "unordered", "lexicographic", "colexicographic"]
-"""The values of `subchunk_write_order` of zarr's ``ShardingCodec``."""
+"""The values of `subchunk_write_order` in zarr's ``ShardingCodec``."""
 
 WRITE_ORDERS: Final[tuple[str, ...]] = get_args(WriteOrder)
 
@@ -27,19 +27,19 @@ def inner_chunk_numbers_in_write_order(
 ) -> range | Offsets:
     """Numbers of the inner chunks of a shard, in the order in which they are stored.
 
-    An inner chunk has its number in the index, which is in C order.
+    Inner chunks are numbered in C order, as in the index.
 
     Parameters
     ----------
     counts_along_axes : sequence of int
         Number of inner chunks along each axis of the index.
     write_order : WriteOrder
-        "unordered" promises no order, and is C order here, as in zarr.
+        "unordered" guarantees no order; it is C order here, as in zarr.
 
     Returns
     -------
     range or numpy.ndarray
-        A range where this is C order, since it takes no memory.
+        A range if the result is C order, since a range takes no memory.
 
     Examples
     --------
@@ -62,8 +62,8 @@ def inner_chunk_numbers_in_write_order(
 def _morton_codes(counts_along_axes: Sequence[int]) -> Offsets:
     """The Morton code of each inner chunk, as an array of the shape `counts_along_axes`.
 
-    A code has the bits of all indices in turn, from the lowest bit of the first axis on. An axis
-    has no more bits than its last index, so that the bits of longer axes follow one another.
+    A code interleaves the bits of all indices, from the lowest bit of the first axis on. An axis
+    has only as many bits as its last index; the remaining bits of longer axes follow one another.
     """
     codes = np.zeros((1,) * len(counts_along_axes), np.int64)
     lengths = [(n - 1).bit_length() for n in counts_along_axes]
