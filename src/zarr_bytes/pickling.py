@@ -1,6 +1,6 @@
-"""Pickles that load with this package or without it: they name functions of zarr and of Python.
+"""Pickles that load with or without this package: they name functions of zarr and of Python.
 
-A class in such a pickle is the one that zarr chooses where the pickle is loaded.
+When such a pickle is loaded, zarr chooses the class.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallOnUnpickling:
-    """A call in a pickle, which is made where the pickle is loaded.
+    """A call in a pickle, which is made when the pickle is loaded.
 
-    Unpickled, it isn't an instance of this class, but what the call returns. `__reduce_ex__` may
-    give it as the function that makes an object again.
+    Unpickling gives the result of the call, not an instance of this class. `__reduce_ex__` may
+    return an instance as the function that recreates an object.
     """
 
     function: Callable[..., Any]
@@ -32,12 +32,12 @@ class CallOnUnpickling:
         return self.function, self.arguments
 
     def __call__(self, *arguments: object) -> NoReturn:
-        """An error: pickle wants a function, and what is called is the result of the call."""
+        """Always an error: pickle requires a callable, but calls only the result of the call."""
         raise TypeError(f"{self} is called when it is unpickled, not with {arguments}")
 
 
 def attribute(owner: CallOnUnpickling, attribute_name: str) -> CallOnUnpickling:
-    """An attribute of what another call returns, such as a method of a class."""
+    """An attribute of the result of another call, such as a method of a class."""
     return CallOnUnpickling(attrgetter(attribute_name), (owner,))
 
 
@@ -56,7 +56,7 @@ _GET_DATA_TYPE_CLASS: Final = attribute(
 )
 
 
-@cache  # the same object for all fields of a record: a pickle has an object once
+@cache  # one object for all fields of a record: a pickle stores each object once
 def data_type_class(name: str) -> CallOnUnpickling:
-    """The class that zarr's registry has for the name of a data type: this package's, or zarr's."""
+    """The class in zarr's registry for the name of a data type: this package's, or zarr's."""
     return CallOnUnpickling(_GET_DATA_TYPE_CLASS, (name,))

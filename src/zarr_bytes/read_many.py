@@ -1,17 +1,18 @@
-"""Reads of many small chunks by a store's own `get_many`, which takes requests for several keys.
+"""Reads of many small chunks with a store's own `get_many`, which takes requests for several keys.
 
-zarr-python's pull request 4112 gives all stores a `get_many`. zarr's calls `get` for each request,
-as `read_batch` does. A class that overrides it knows more: which chunks are neighbours in one file,
-or how to ask for several at once. Such a store gets the requests of all small chunks of a read:
+zarr-python's pull request 4112 gives all stores a `get_many`. zarr's version calls `get` for each
+request, as `read_batch` does. A class that overrides it can do better: it may know which chunks are
+neighbors in one file, or how to request several at once. Such a store gets the requests of all
+small chunks of a read:
 
-1. plan: each chunk is planned as any other, and gives a request for each range, or one for all of
-   the chunk;
+1. plan: each chunk is planned as any other, and gives a request for each range, or one request for
+   the whole chunk;
 2. fetch: batches of requests go to `get_many`, one after another, so that memory is bounded;
-3. place: the elements of each chunk go to their places in the result, once its bytes are there.
+3. place: the elements of each chunk are placed in the result as soon as its bytes are there.
 
-All other chunks are left to `read_batch`: shards, chunks of which much is read, and those whose
-answers failed, were missing in part, or had another size, since `get` finds the error to raise.
-As long as it is not known that the store answers byte ranges, the first chunk goes alone.
+All other chunks are left to `read_batch`: shards, chunks of which much is read, and chunks with
+answers that failed, were partly missing, or had another size, since `get` finds the error to raise.
+While it isn't known whether the store answers byte ranges, the first chunk is requested alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from zarr_bytes.read import ChunkExists, ChunkProjection
 
 MAX_REQUESTS: Final = 4096
-"""Most requests for which `get_many` is called at once, each of which takes some memory."""
+"""Most requests in one call of `get_many`; each takes some memory."""
 
 
 async def read_batch_by_get_many(
@@ -54,7 +55,7 @@ async def read_batch_by_get_many(
     plans: PlanCache,
     index_cache: IndexCache,
 ) -> list[ChunkExists]:
-    """As `read_batch`, of a store whose class has a `get_many` of its own."""
+    """Like `read_batch`, for a store whose class has its own `get_many`."""
     reader = Reader(out, drop_axes, driver, plans)
     max_nbytes = max_concurrent_small_requests() * batch[0].layout.limits.min_piece_nbytes
     exists: dict[int, ChunkExists] = {}
@@ -64,7 +65,7 @@ async def read_batch_by_get_many(
         exists |= await _read_small_chunks(first, driver, out, prototype)
         first = []
         if not exists:
-            small_chunks = iter(())  # `get` finds out why
+            small_chunks = iter(())  # `get` finds the reason
     for chunks in _batches(chain(first, small_chunks), max_nbytes):
         exists |= await _read_small_chunks(chunks, driver, out, prototype)
     counters.count(driver.store, chunks=len(exists))
@@ -78,8 +79,8 @@ class _Request(NamedTuple):
 
     byte_range_or_none_if_whole: RangeByteRequest | None
     nbytes: int
-    arriving: ArrivingFetch  # of which the answer is a piece
-    position: int  # of the piece
+    arriving: ArrivingFetch  # the fetch to which the answer belongs
+    position: int  # of the answer in the fetch
 
 
 class _SmallChunk:
@@ -94,7 +95,7 @@ class _SmallChunk:
         self.projection = projection
         self.requests = requests
         self.unanswered = {*range(len(requests))}  # their numbers
-        self.missing: set[int] = set()  # of those answered by None: there is no such object
+        self.missing: set[int] = set()  # numbers of requests answered by None: no such object
 
     @property
     def nbytes(self) -> int:
@@ -103,11 +104,11 @@ class _SmallChunk:
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a part of the chunk is requested, and not all of it."""
+        """Whether only a part of the chunk is requested."""
         return self.requests[0].byte_range_or_none_if_whole is not None
 
     def take_answer(self, request_number: int, buffer_or_none_if_missing: Buffer | None) -> None:
-        """Place the answer to a request, once; one of another size is none."""
+        """Place the answer to a request, once; an answer of another size is ignored."""
         if request_number not in self.unanswered:
             return
         request = self.requests[request_number]
@@ -120,7 +121,7 @@ class _SmallChunk:
             self.unanswered.remove(request_number)  # not after an error
 
     def exists_or_none_if_unclear(self) -> ChunkExists | None:
-        """Whether the chunk exists, as all of its answers have it; None if there is no such."""
+        """Whether the chunk exists, if all of its answers agree; otherwise None."""
         if not self.unanswered:
             return True
         return False if len(self.missing) == len(self.requests) else None
@@ -129,9 +130,9 @@ class _SmallChunk:
 async def _read_small_chunks(
     chunks: Sequence[_SmallChunk], driver: Driver, out: Array, prototype: BufferPrototype
 ) -> dict[int, ChunkExists]:
-    """Read chunks by one call of `get_many`: whether they exist, by their numbers in the batch.
+    """Read chunks with one call of `get_many`; whether they exist, by their numbers in the batch.
 
-    Those are not among them that must be read by `get`.
+    Chunks that must be read by `get` are left out.
     """
     exists: dict[int, ChunkExists] = {}
     await _get_many(chunks, driver.store, prototype)
@@ -149,7 +150,7 @@ async def _read_small_chunks(
 def _iter_small_chunks(
     batch: Sequence[ChunkProjection], driver: Driver, reader: Reader
 ) -> Iterator[_SmallChunk]:
-    """The chunks of a batch of which little is read; no shard is among them."""
+    """The chunks of a batch of which little is read, without shards."""
     for number, projection in enumerate(batch):
         layout = projection.layout
         if layout.stored_nbytes is None:
@@ -172,9 +173,9 @@ def _iter_small_chunks(
 
 
 def _batches(chunks: Iterable[_SmallChunk], max_nbytes: int) -> Iterator[list[_SmallChunk]]:
-    """Divide chunks so that none has more requests, or bytes, than are for one call.
+    """Divide chunks into batches of at most the requests and bytes for one call.
 
-    A chunk that has more requests is alone.
+    A chunk that has more requests is a batch by itself.
     """
     some: list[_SmallChunk] = []
     nbytes = count = 0
@@ -194,7 +195,7 @@ def _batches(chunks: Iterable[_SmallChunk], max_nbytes: int) -> Iterator[list[_S
 async def _get_many(chunks: Sequence[_SmallChunk], store: Any, prototype: BufferPrototype) -> None:
     """Call `get_many` for all requests of some chunks, and let each take its answers.
 
-    An error of the store ends this: what has not come is left to `get`, which raises it again.
+    An error of the store ends the call: all other answers are left to `get`, which raises it again.
     """
     owners = [(chunk, i) for chunk in chunks for i in range(len(chunk.requests))]
     requests: list[Any] = []

@@ -1,15 +1,17 @@
 """Reads of chunks that are parts of files, such as those of kerchunk's references.
 
-A file that many chunks point into is like a shard, whose index is the references:
+A file with many chunks is like a shard, and the references are its index:
 
 1. locate: `References` gives the file, the offset and the length of each chunk;
 2. plan: each chunk is planned as any other;
-3. fetch: a local file is opened once, and its parts are read in their order. Of other files, the
-   ranges of all chunks are joined over gaps, and requested of what the store itself would ask;
-4. place: the elements of each chunk go to their places in the result.
+3. fetch: a local file is opened once, and its parts are read in their order. For other files, the
+   ranges of all chunks are joined across gaps, and requested from the file system or object store
+   that the store itself would use;
+4. place: the elements of each chunk are placed in the result.
 
-Chunks that cannot be read so are left to the store's `get`, one by one: those without a reference,
-shards, large parts, and those of a file after an error, since the store has the error to raise.
+Chunks that can't be read in this way are left to the store's `get`, one by one: chunks without a
+reference, shards, large parts, and chunks of a file after an error, since the store has the error
+to raise.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import RequestCost
 
 MAX_JOINED_CHUNKS: Final = 4096
-"""Number of chunks whose ranges are joined at a time, each of which takes some memory."""
+"""Number of chunks whose ranges are joined at a time; each takes some memory."""
 
 
 class ReferencedChunk(NamedTuple):
@@ -67,16 +69,16 @@ class ReferencedChunk(NamedTuple):
 
 
 class _NotAsRequestedError(Exception):
-    """A range of a file has failed, or brought other bytes. It steers: the store is asked."""
+    """A range of a file has failed, or brought other bytes. Caught here: the store then reads."""
 
 
 def referenced_chunks_by_file(
     batch: Sequence[ChunkProjection], references: References
 ) -> list[list[ReferencedChunk]]:
-    """The chunks of each file, by their offsets, without those that the store must be asked for.
+    """The chunks of each file, ordered by offset, without chunks that the store must read.
 
-    In a thread: references may have to be read. A ChunkSizeError for a part that has not the size
-    of the chunk.
+    Called in a thread, since references may have to be read. A ChunkSizeError for a part that
+    doesn't have the size of its chunk.
     """
     by_file: dict[str, list[ReferencedChunk]] = {}
     for number, projection in enumerate(batch):
@@ -96,7 +98,7 @@ def referenced_chunks_by_file(
 
 
 def offset_in_file(chunk: ReferencedChunk) -> int:
-    """Where the chunk begins in its file."""
+    """Offset of the chunk in its file."""
     return chunk.part.offset
 
 
@@ -109,10 +111,10 @@ async def read_batch_of_references(
     plans: PlanCache,
     index_cache: IndexCache,
 ) -> list[ChunkExists]:
-    """As `read_batch`, of a store whose driver has `references`.
+    """Like `read_batch`, for a store whose driver has `references`.
 
-    Also raises ChunkSizeError for parts of files that are truncated, or have another size than the
-    chunk.
+    Also raises ChunkSizeError for parts of files that are truncated, or that don't have the size of
+    their chunk.
     """
     reader = Reader(out, drop_axes, driver, plans)
     numbers = await _read_parts_of_files(batch, driver, reader)
@@ -125,9 +127,9 @@ async def read_batch_of_references(
 async def _read_parts_of_files(
     batch: Sequence[ChunkProjection], driver: Driver, reader: Reader
 ) -> set[int]:
-    """Read the chunks of a batch that are parts of files; the numbers of those that have been read.
+    """Read the chunks of a batch that are parts of files; return the numbers of the chunks read.
 
-    On the event loop. All others are left to the store.
+    On the event loop. All other chunks are left to the store.
     """
     references = cast("References", driver.references)
     by_file = await asyncio.to_thread(referenced_chunks_by_file, batch, references)
@@ -152,7 +154,7 @@ async def _read_parts_of_files(
 def _read_local_parts(
     reader: Reader, store: object, chunks: Sequence[ReferencedChunk]
 ) -> list[int]:
-    """Read the chunks of a local file; the numbers of those that have been read. In a thread."""
+    """Read the chunks of a local file, in a thread; return the numbers of the chunks read."""
     numbers: list[int] = []
     name = chunks[0].part.file.local_path
     try:
@@ -185,7 +187,7 @@ class PiecesOfFetches(NamedTuple):
 
     starts: list[int]
     stops: list[int]
-    owners: list[int]  # the number of the fetch that each is a piece of
+    owners: list[int]  # the number of the fetch to which each range belongs
     positions: list[int]  # in the bytes of that fetch
 
 
@@ -224,23 +226,24 @@ class PlannedFetch(NamedTuple):
 class JoinedRead(NamedTuple):
     """The requests for several chunks of one file."""
 
-    fetches: list[PlannedFetch]  # at least one of each chunk
-    pieces: PiecesOfFetches  # whose owners are numbers of `fetches`
+    fetches: list[PlannedFetch]  # at least one for each chunk
+    pieces: PiecesOfFetches  # owners are numbers of `fetches`
     requests: list[JoinedRequest]
     min_large_nbytes: int  # the size from which on a request is large
 
     @property
     def chunk_numbers(self) -> set[int]:
-        """Numbers of the chunks, as of `ReferencedChunk`."""
+        """Numbers of the chunks, as in `ReferencedChunk`."""
         return {one.chunk.number for one in self.fetches}
 
 
 def joined_read_or_none(
     chunks: Sequence[ReferencedChunk], reader: Reader, cost: RequestCost
 ) -> JoinedRead | None:
-    """The requests for those of the chunks of which a small part is fetched.
+    """The joined requests for the chunks of which a small part is fetched.
 
-    Others go by themselves. None if there are fewer than two, so that nothing can be joined.
+    Other chunks are read by themselves. None if there are fewer than two such chunks, so nothing
+    can be joined.
     """
     min_large_nbytes = chunks[0].projection.layout.limits.min_piece_nbytes
     fetches: list[PlannedFetch] = []
@@ -262,9 +265,9 @@ def joined_read_or_none(
 
 
 async def _range_of_file(file: ReferencedFile, start: int, stop: int) -> Bytes:
-    """The bytes of a file from `start` to `stop`; a _NotAsRequestedError for all that goes wrong.
+    """The bytes of a file from `start` to `stop`; a _NotAsRequestedError for any failure.
 
-    The store finds the error again, which may be of any class.
+    The store will raise the actual error, which may be of any class.
     """
     try:
         content = np.frombuffer(await file.get_range(start, stop), np.uint8)
@@ -278,9 +281,9 @@ async def _range_of_file(file: ReferencedFile, start: int, stop: int) -> Bytes:
 async def _read_remote_parts(
     chunks: Sequence[ReferencedChunk], store: object, reader: Reader, cost: RequestCost
 ) -> set[int]:
-    """Read chunks of one file by joined requests; the numbers of those that have been read.
+    """Read chunks of one file with joined requests; return the numbers of the chunks read.
 
-    None have, if any request fails.
+    If any request fails, no chunk counts as read.
     """
     file: ReferencedFile = chunks[0].part.file
     joined = joined_read_or_none(chunks, reader, cost)

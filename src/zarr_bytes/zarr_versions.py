@@ -1,7 +1,7 @@
 """The differences between zarr versions, and the private names of zarr that this package needs.
 
-Each entry says which version of zarr lets it go. "Private, up to 3.4.2" means that no version until
-then has a public name for it.
+Each entry says from which version of zarr it isn't needed. "Private, up to 3.4.2" means that no
+version up to 3.4.2 has a public name for it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from zarr import codecs, dtype, errors, storage
 from zarr.abc import store as abc_store
 from zarr.buffer import cpu
 
-# Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
+# Private, up to 3.4.2: the description of a chunk for zarr's pipelines.
 from zarr.core.array_spec import ArrayConfig
 from zarr.core.array_spec import ArraySpec as ArraySpec
 
-# Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
-# it has an item size (for Blosc).
+# Private, up to 3.4.2: the base classes of data types with a byte order, and of data types with an
+# item size (for Blosc).
 from zarr.core.dtype.common import HasEndianness as HasEndianness
 from zarr.core.dtype.common import HasItemSize as HasItemSize
 
-# Private, up to 3.4.2: how zarr runs the coroutines of a store, on the loop of its connections.
+# Private, up to 3.4.2: runs the coroutines of a store on the event loop of its connections.
 from zarr.core.sync import sync as sync
 
 if TYPE_CHECKING:
@@ -69,19 +69,19 @@ DataTypeValidationError = (errors if _IS_IN_ERRORS else dtype).DataTypeValidatio
 
 
 def new_configuration_unless_zarr_takes_settings() -> donfig.Config | None:
-    """A new configuration for the settings of this package; None if zarr's own takes them.
+    """A new configuration for the settings of this package; None if zarr's own accepts them.
 
-    It is made of the same files and environment variables. Up to 3.4.2, zarr's takes settings of
-    other packages. A typed one (zarr-python pull request 4101) raises for their names, or ignores
-    them.
+    The new configuration reads the files and environment variables of zarr's. Up to 3.4.2, zarr's
+    configuration accepts settings of other packages. A typed configuration (zarr-python pull
+    request 4101) raises an error for such names, or ignores them.
     """
     return None if _takes_settings_of_other_packages(zarr.config) else donfig.Config("zarr")
 
 
 def _takes_settings_of_other_packages(config: Any) -> bool:
-    """Whether a setting of this package, once set in this configuration, is there.
+    """Whether this configuration keeps settings of this package.
 
-    A configuration of an unknown class is tried: the setting gets its own value for a moment.
+    A configuration of an unknown class is tried: a setting is set to its own value for a moment.
     """
     if (type(config).get, type(config).set) == (donfig.Config.get, donfig.Config.set):
         return True  # up to 3.4.2, where nothing is tried
@@ -90,12 +90,12 @@ def _takes_settings_of_other_packages(config: Any) -> bool:
         value = config.get(name, True)  # the value that it has, so that nothing changes
         with config.set({name: value}):
             return bool(config.get(name, None) == value)
-    except Exception:  # noqa: BLE001 -- whatever it raises for a name that it does not know
+    except Exception:  # noqa: BLE001 -- any error for an unknown name
         return False
 
 
 def defaults_of_zarr() -> list[Mapping[str, Any]]:
-    """The defaults of zarr's configuration, nested by name; empty where it does not show them."""
+    """The defaults of zarr's configuration, nested by name; empty if it doesn't show them."""
     # A list of mappings up to 3.4.2, and one mapping in a typed configuration.
     attribute = getattr(zarr.config, "defaults", None)
     candidates = attribute if isinstance(attribute, Sequence) else [attribute]
@@ -103,7 +103,7 @@ def defaults_of_zarr() -> list[Mapping[str, Any]]:
 
 
 def zarr_default_or_none(setting_name: str) -> Any:
-    """The default of a setting of zarr, such as ``codecs.bytes``; None where it is not known."""
+    """The default of a setting of zarr, such as ``codecs.bytes``; None if it isn't known."""
     section, _, key = setting_name.partition(".")
     for defaults in defaults_of_zarr():
         with suppress(AttributeError, LookupError, TypeError):
@@ -112,8 +112,8 @@ def zarr_default_or_none(setting_name: str) -> Any:
 
 
 def _zarr_pipeline_class_or_none(class_name: str) -> type[CodecPipeline] | None:
-    """A pipeline of zarr itself, by the name of its class; None where this zarr lacks it."""
-    # Private, up to 3.4.2: where zarr's own pipelines are.
+    """A pipeline of zarr itself, by the name of its class; None if this zarr doesn't have it."""
+    # Private, up to 3.4.2: the module of zarr's pipelines.
     try:
         return cast(
             "type[CodecPipeline]", getattr(import_module("zarr.core.codec_pipeline"), class_name)
@@ -125,7 +125,7 @@ def _zarr_pipeline_class_or_none(class_name: str) -> type[CodecPipeline] | None:
 if not TYPE_CHECKING:
     # This package's pipeline is a subclass of it. Goes when zarr has a public one.
     BatchedCodecPipeline = _zarr_pipeline_class_or_none("BatchedCodecPipeline")
-    if BatchedCodecPipeline is None:  # the class that zarr's defaults name, whatever its name is
+    if BatchedCodecPipeline is None:  # the class in zarr's defaults, under any name
         _path = zarr_default_or_none("codec_pipeline.path")
         if _path is None:
             raise ImportError(
@@ -135,7 +135,7 @@ if not TYPE_CHECKING:
         _module, _, _name = _path.rpartition(".")
         BatchedCodecPipeline = getattr(import_module(_module), _name)
 
-# What this package expects of zarr's pipeline: its fields, and the parameters of its methods.
+# The expected fields of zarr's pipeline, and the expected parameters of its methods.
 _PIPELINE_FIELDS: Final = (
     "array_array_codecs",
     "array_bytes_codec",
@@ -151,9 +151,9 @@ _METHOD_PARAMETERS: Final = {
 
 
 def why_pipeline_is_unknown(pipeline: type) -> str | None:
-    """How a pipeline of zarr differs from the one that this package expects; None if it doesn't.
+    """The first difference of zarr's pipeline from the expected one; None if there is none.
 
-    A clause for a message, about the first difference.
+    A clause for a message.
     """
     # Goes when zarr has a public pipeline to derive from.
     names = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
@@ -183,8 +183,8 @@ if (_fused := _zarr_pipeline_class_or_none("FusedCodecPipeline")) is not None:  
 class Indexer(Protocol):
     """zarr's division of a selection of an array by chunk.
 
-    Iteration gives for each chunk its coordinates, chunk selection, out selection, and whether the
-    selection is a complete chunk.
+    Iteration gives the coordinates, the chunk selection and the out selection of each chunk, and
+    whether the selection is a complete chunk.
     """
 
     shape: tuple[int, ...]
@@ -201,7 +201,7 @@ class DividedSelection(NamedTuple):
 
 
 class _DividedInsteadOfReadError(Exception):
-    """Raised with the indexer in place of a read."""
+    """Raised with the indexer instead of a read."""
 
     def __init__(self, indexer: Indexer, fields: object) -> None:
         super().__init__(indexer)
@@ -212,13 +212,13 @@ class _DividedInsteadOfReadError(Exception):
 class _ArrayThatDividesOnly(zarr.AsyncArray[Any]):
     """An array whose reads raise a `_DividedInsteadOfReadError`."""
 
-    # Private, up to 3.4.2: what every selection of an array becomes before it is read.
+    # Private, up to 3.4.2: every selection of an array is read with this method.
     def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> NoReturn:
         raise _DividedInsteadOfReadError(indexer, fields)
 
 
 class _UnreadableStore:
-    """In the place of a store: each use of it raises a RuntimeError, and sets `is_used`."""
+    """A substitute for a store: each use of it raises a RuntimeError, and sets `is_used`."""
 
     is_used = False
 
@@ -227,28 +227,29 @@ class _UnreadableStore:
         raise RuntimeError(f"the selection is divided, and not read: `{name}` of its store")
 
 
-# Private, up to 3.4.2: the attributes of an array that say how a selection is divided. Any other,
-# such as an engine (zarr-python pull request 4064) or a pipeline of another package, may read.
+# Private, up to 3.4.2: the attributes of an array that determine the division of a selection. Other
+# attributes, such as an engine (zarr-python pull request 4064) or a pipeline of another package,
+# may read.
 _ATTRIBUTES_FOR_DIVISION: Final = ("metadata", "config", "_chunk_grid")
 
 
 def divide_selection_without_reading(array_or_accessor: Any, selection: Any) -> DividedSelection:
     """Zarr's division by chunk of ``array_or_accessor[selection]``; nothing is read.
 
-    An accessor is an array's `oindex`, `vindex` or `blocks`. The selection is read from a copy
-    of the array that has no store, and stops where zarr would begin to read.
+    An accessor is an array's `oindex`, `vindex` or `blocks`. The selection is applied to a copy of
+    the array without a store, and stops where zarr would begin to read.
 
     Raises
     ------
     IndexError, and others of zarr
-        If the selection does not fit the array.
+        If the selection doesn't fit the array.
     NotImplementedError
-        If this zarr divides selections in a way that is not known here.
+        If this zarr divides selections in a way that isn't known here.
     """
     array = getattr(array_or_accessor, "array", array_or_accessor)
     attributes = vars(array.async_array)
     store = _UnreadableStore()
-    # zarr's class is frozen, and its constructor takes other things in other versions.
+    # zarr's class is frozen, and the parameters of its constructor depend on the version.
     async_copy = object.__new__(_ArrayThatDividesOnly)
     for name in _ATTRIBUTES_FOR_DIVISION:
         if name in attributes:
@@ -259,7 +260,7 @@ def divide_selection_without_reading(array_or_accessor: Any, selection: Any) -> 
         copy: Any = zarr.Array(async_copy)
         if array_or_accessor is not array:
             copy = replace(array_or_accessor, array=copy)
-    except Exception as error:  # a copy takes more, or is made in another way
+    except Exception as error:  # a copy needs more attributes, or is made in another way
         raise _unknown_selection_division_error() from error
     try:
         copy[selection]
@@ -275,15 +276,15 @@ def divide_selection_without_reading(array_or_accessor: Any, selection: Any) -> 
 
 
 def _unknown_selection_division_error() -> NotImplementedError:
-    """Error for a zarr that divides selections in a way that is not known here."""
+    """Error for a zarr that divides selections in a way that isn't known here."""
     return NotImplementedError(
-        f"zarr {zarr.__version__} divides selections in a way not known here, and they cannot be"
-        " explained: a newer zarr-bytes may know it"
+        f"zarr {zarr.__version__} divides selections in a way that is not known here, so they"
+        " cannot be explained: a newer zarr-bytes may know it"
     )
 
 
 def axis_indexers_or_empty_if_points(indexer: Indexer) -> list[Iterable[object]]:
-    """The chunks along each axis, for a division that has axes; empty for one of points."""
+    """The chunks along each axis, for a division that has axes; empty for a division of points."""
     # Private, up to 3.4.2.
     return list(getattr(indexer, "dim_indexers", ()))
 
@@ -291,9 +292,9 @@ def axis_indexers_or_empty_if_points(indexer: Indexer) -> list[Iterable[object]]
 def zip_file_for_getinfo_or_none(store: ZipStore) -> ZipFile | None:
     """The list of members of a zip file, for `getinfo` alone; None if the file can't be opened.
 
-    The `ZipFile` may be closed: members can't be read through it. A store that is not open yet
-    stays so: from zarr 3.4.1 on, a store opens its file at the first use, also after it was
-    unpickled.
+    The `ZipFile` may be closed, so members can't be read through it. A store that isn't open yet
+    isn't opened: from zarr 3.4.1 on, a store opens its file at the first use, also after
+    unpickling.
     """
     # Private, up to 3.4.2: the open zip file.
     archive: ZipFile | None = getattr(store, "_zf", None)
@@ -302,26 +303,26 @@ def zip_file_for_getinfo_or_none(store: ZipStore) -> ZipFile | None:
     try:
         with ZipFile(store.path) as closed:
             return closed
-    except (OSError, BadZipFile):  # the error of the store's own opening is the one to raise
+    except (OSError, BadZipFile):  # the store raises its own error when it opens the file
         return None
 
 
 # Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = _ZARR_VERSION >= (3, 4)
-"""Whether zarr loads data types by their entry points, without an import of this package."""
+"""Whether zarr loads data types from entry points, without an import of this package."""
 
 
 def overrides_get_many(store: Any) -> bool:
-    """Whether the class of a store has a `get_many` that is not the one of zarr's `Store`.
+    """Whether the class of a store has its own `get_many`, not that of zarr's `Store`.
 
-    No `Store` has one up to 3.4.2: zarr-python's pull request 4112 gives one to all.
+    Up to 3.4.2, `Store` has no `get_many`: zarr-python's pull request 4112 adds one.
     """
     own = getattr(type(store), "get_many", None)
     return own is not None and own is not getattr(abc_store.Store, "get_many", None)
 
 
 def wrapped_store(store: WrapperStore[Any]) -> Store:
-    """The store within a wrapper of zarr."""
+    """The store in a wrapper store of zarr."""
     # Private, up to 3.4.2.
     return cast("Store", store._store)
 
@@ -334,19 +335,19 @@ MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED_MEMORY_STORE)
 
 def endian_of(codec: BytesCodec) -> EndiannessStr | None:
     """Byte order of a `bytes` codec, of zarr or of this package; None if it has none."""
-    # A member of an enum up to zarr 3.2, and a string after it.
+    # A member of an enum up to zarr 3.2, then a string.
     return cast("EndiannessStr | None", getattr(codec.endian, "value", codec.endian))
 
 
 class Format2Codec(Protocol):
-    """The codec that zarr gives arrays of format 2, which have no codecs in their metadata."""
+    """The codec that zarr uses for arrays of format 2, which have no codecs in their metadata."""
 
-    filters: Sequence[Any] | None  # of numcodecs
-    compressor: Any  # of numcodecs, or None
+    filters: Sequence[Any] | None  # from numcodecs
+    compressor: Any  # from numcodecs, or None
 
 
 def _format_2_codec_class_or_none() -> type[Any] | None:
-    """The class of the codec that zarr gives arrays of format 2; None where it is not known."""
+    """The class of the codec that zarr uses for arrays of format 2; None if it isn't known."""
     # Private, up to 3.4.2. Goes when zarr has a public one.
     try:
         return cast("type[Any]", import_module("zarr.codecs._v2").V2Codec)
@@ -358,12 +359,12 @@ _FORMAT_2_CODEC: Final = _format_2_codec_class_or_none()
 
 
 def is_format_2_codec(codec: object) -> TypeGuard[Format2Codec]:
-    """Whether a codec is the one that zarr gives arrays of format 2."""
+    """Whether a codec is the codec that zarr uses for arrays of format 2."""
     return type(codec) is _FORMAT_2_CODEC
 
 
 def codecs_or_empty_if_unknown(metadata: ArrayMetadata) -> tuple[Codec, ...]:
-    """The codecs that zarr gives the pipeline of an array; none if it is unknown for format 2."""
+    """The codecs that zarr gives the pipeline of an array; empty if unknown, in format 2."""
     if metadata.zarr_format == 3:
         return tuple(metadata.codecs)
     if _FORMAT_2_CODEC is None:
@@ -374,9 +375,9 @@ def codecs_or_empty_if_unknown(metadata: ArrayMetadata) -> tuple[Codec, ...]:
 # From zarr 3.3 on, codecs can be called without a coroutine.
 _HAS_SYNC_CODECS: Final = _ZARR_VERSION >= (3, 3)
 
-# Exact classes: one that derives from them may decode in another way. Those of the module
-# `numcodecs.zarr3` are these, or older ones that only have coroutines. `delta` needs the elements
-# before an element, and `packbits` stores eight of them in one byte.
+# Exact classes: a derived class may decode differently. Classes of the module `numcodecs.zarr3` are
+# these classes, or older ones that only have coroutines. `delta` isn't elementwise, because it
+# needs the preceding elements; nor is `packbits`, which stores eight elements in one byte.
 _ELEMENTWISE_CODECS: Final[frozenset[type]] = frozenset(
     [
         getattr(codecs, name)
@@ -400,7 +401,7 @@ class _FilterTypeNames(NamedTuple):
     decoded: str
 
 
-# None for a filter that takes elements of any type, and leaves their size.
+# None for a filter that takes elements of any type, and keeps their size.
 _ELEMENTWISE_FILTERS: Final[dict[type, _FilterTypeNames | None]] = {
     numcodecs.AsType: _FilterTypeNames("encode_dtype", "decode_dtype"),
     numcodecs.BitRound: None,
@@ -413,7 +414,7 @@ def is_elementwise_codec(codec: object) -> bool:
     """Whether a codec of format 3 decodes each element by itself, and without a coroutine."""
     if type(codec) not in _ELEMENTWISE_CODECS:
         return False
-    # Those of numcodecs call the class that is registered there under their name.
+    # Codecs of numcodecs call the class that is registered there under their name.
     configuration = getattr(codec, "codec_config", None)
     return configuration is None or codec_registry.get(configuration["id"]) in _ELEMENTWISE_FILTERS
 
@@ -431,9 +432,9 @@ class FilterDTypes(NamedTuple):
 
 
 def fixed_dtypes_of_elementwise_filter(elementwise_filter: object) -> FilterDTypes | None:
-    """The data types of a filter that `is_elementwise_filter`; None if it takes and gives any.
+    """The data types of a filter that `is_elementwise_filter`; None if it accepts any data type.
 
-    Elements keep their size and byte order then.
+    In the latter case, elements keep their size and byte order.
     """
     names = _ELEMENTWISE_FILTERS[type(elementwise_filter)]
     if names is None:
@@ -449,16 +450,16 @@ def is_bit_round(elementwise_filter: object) -> bool:
 
 
 def decode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuffer:
-    """Elements that a codec which `is_elementwise_codec` decodes, in the calling thread.
+    """Elements decoded by a codec that `is_elementwise_codec`, in the calling thread.
 
     `spec` is the spec that the codec encodes, with the shape of `elements`.
     """
-    # Private, up to 3.4.2, as in `encode_by_codec`: the function of a codec that is no coroutine.
+    # Private, up to 3.4.2, as in `encode_by_codec`: the method of a codec that isn't a coroutine.
     return cast("NDBuffer", cast("Any", codec)._decode_sync(elements, spec))
 
 
 def encode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuffer:
-    """Elements that a codec which `is_elementwise_codec` encodes, in the calling thread.
+    """Elements encoded by a codec that `is_elementwise_codec`, in the calling thread.
 
     `spec` is the spec of the elements, with their shape.
     """
@@ -466,8 +467,8 @@ def encode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuff
 
 
 def write_order_of(codec: ShardingCodec) -> WriteOrder:
-    """Order in which a sharding codec stores inner chunks, which may be one that isn't known."""
-    # Up to 3.2, zarr has Morton order only.
+    """Order in which a sharding codec stores inner chunks; it may be unknown to this package."""
+    # Up to 3.2, zarr only has Morton order.
     return cast("WriteOrder", getattr(codec, "subchunk_write_order", "morton"))
 
 
@@ -496,9 +497,9 @@ def chunk_spec_in_rectilinear_grid(array: Any, chunk_coords: tuple[int, ...]) ->
 
 
 def chunk_spec_of_shape(metadata: ArrayMetadata, shape: Iterable[int]) -> ArraySpec:
-    """Chunk spec of a chunk of this shape, with buffers in the main memory."""
+    """Chunk spec of a chunk of this shape, with buffers in main memory."""
     dtype = metadata.dtype if metadata.zarr_format == 2 else metadata.data_type
-    # The order of elements is one of memory alone in format 3.
+    # In format 3, the order of elements only concerns memory.
     config: Any = {"order": metadata.order} if metadata.zarr_format == 2 else {}
     return ArraySpec(
         shape=tuple(shape),
@@ -510,9 +511,9 @@ def chunk_spec_of_shape(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayS
 
 
 def zarr_refuses_shard(sharding_codec: Codec, shard_spec: ArraySpec) -> bool:
-    """Whether zarr refuses shards with this chunk spec, which is that after codecs before them."""
-    # zarr-python pull request 4198 proposes inner chunks that do not divide the shard.
-    # Private, up to 3.4.2: the class of a regular grid, `RegularChunkGrid` up to 3.1.
+    """Whether zarr refuses shards with this chunk spec, as it is after the codecs before them."""
+    # zarr-python pull request 4198 proposes inner chunks that don't divide the shard. Private, up
+    # to 3.4.2: the class of a regular grid, `RegularChunkGrid` up to 3.1.
     metadata_module = import_module("zarr.core.metadata.v3")
     regular_grid: Any = getattr(metadata_module, "RegularChunkGridMetadata", None)
     if regular_grid is None:
@@ -530,11 +531,11 @@ def zarr_refuses_shard(sharding_codec: Codec, shard_spec: ArraySpec) -> bool:
 def find_path_of_node_being_parsed() -> StorePath | str | None:
     """Path of the array or group whose metadata document zarr parses in this thread, or None.
 
-    For messages. Found in the frames of the callers: a `StorePath`; or text of zarr where the store
-    is not known; or None where zarr parses none, or doesn't know where it is.
+    For messages. The path is found in the frames of the callers. It is a `StorePath`, or a text of
+    zarr if the store isn't known. None if zarr parses no document, or doesn't know its path.
     """
-    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the path. Goes
-    # when zarr tells a data type which array it reads a fill value of.
+    # Private, up to 3.4.2: the variables of zarr's functions that have the path. Goes when zarr
+    # passes the array of a fill value to the data type.
     frame: FrameType | None = sys._getframe()
     key_in_group = ""
     text: str | None = None
@@ -559,9 +560,10 @@ def find_path_of_node_being_parsed() -> StorePath | str | None:
 
 
 def is_caller_called_by_zarr_codec() -> bool:
-    """Whether the function that called the caller of this one is in a codec of zarr.
+    """Whether the caller of this function was called by a codec of zarr.
 
     Some codecs read their parameters as fill values of a data type.
     """
-    # `scale_offset` and `cast_value` (zarr 3.3 and newer) permit what zarr takes, such as "0.5".
+    # `scale_offset` and `cast_value` (zarr 3.3 and newer) permit values that zarr reads, such as
+    # "0.5".
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("zarr.codecs.")
