@@ -40,8 +40,8 @@ _MAX_KEPT_RANGES: Final = 2**13
 """Most ranges of all plans, and of all fetches; if there are more, all are dropped."""
 
 _LEAST_RANGES: Final = 2**8
-"""The number of ranges that a plan counts for at least, so that at most 32 are kept: all 27 of a box
-in three dimensions."""
+"""The smallest number of ranges that a plan counts for, so that at most 32 are kept: all 27 of a
+box in three dimensions."""
 
 
 class PreparedRead(Protocol):
