@@ -120,7 +120,7 @@ def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
     [
         (partial(array_in, compressors="auto"), "chunks go through the codec zstd, "),
         (lambda _: created(MemoryStore(), 3, "i4"), "its store is a MemoryStore, and must be"),
-        (lambda path: zarr.open_array(array_in(path).store, mode="r"), "it was opened to be read"),
+        (lambda path: zarr.open_array(array_in(path).store, mode="r"), "it was opened read-only"),
         # More files or bytes than anybody means to make.
         (partial(array_in, shape=[2**62] * 2), rf"it has about 10\^36 chunks, and {MOST}{BUT}"),
         (partial(array_in, **LARGE_INDEX), f"its missing chunks take about 10.20 bytes{BUT}"),
@@ -243,5 +243,5 @@ def test_preallocate_without_hard_links_says_what_to_do(tmp_path, monkeypatch):
     act = f"zarr_bytes.preallocate(zarr.open_array({str(tmp_path)!r}))"
     program = f"import os; del os.link; import zarr, zarr_bytes; {act}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "no hard links, so that chunks are replaced" in done.stderr
+    assert "no hard links, so chunks are replaced" in done.stderr
     assert files_in(tmp_path) == []

@@ -183,7 +183,7 @@ def test_the_first_read_has_one_range_and_the_second_none(answer):
         said = f"{name} has answered a byte range with a whole object, or refused it"
         explained = explain(array, 7)
         assert (explained.reason == said) == is_ranged
-        assert explained.remedy.startswith("serve the objects by a server") == is_ranged
+        assert explained.remedy.startswith("serve the objects from a server") == is_ranged
 
 
 @pytest.mark.parametrize("answer", [whole_object, refusal])

@@ -1,1 +1,1 @@
-"""Moving bytes: local files, requests, mappings, locks, and work at the same time."""
+"""Moving bytes: local files, requests, mappings, locks, and concurrent work."""

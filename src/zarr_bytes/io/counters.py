@@ -1,7 +1,7 @@
 """Counters of chunks, requests and bytes, for `zarr_bytes.counting`.
 
-Reading and writing call `count`, from any thread. Without an active counter, that looks at one
-name of this module and returns.
+Reading and writing call `count`, from any thread. Without an active counter, `count` looks at one
+variable of this module and returns.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Counts:
     Attributes
     ----------
     chunks : int
-        Chunks or shards that were read or written, including missing ones.
+        Number of chunks or shards that were read or written, including missing ones.
     opens : int
-        Files that were opened.
+        Number of files that were opened.
     requests : int
-        Requests to stores other than folders.
+        Number of requests to stores other than folders.
     ranges : int
-        Byte ranges that were read from files or requested from stores. Each part of a long range
-        counts.
+        Number of byte ranges that were read from files or requested from stores. Each part of a
+        long range counts.
     bytes_fetched, bytes_written : int
-        Bytes that were read and written, including gaps and the indexes of shards.
+        Number of bytes that were read and written, including gaps and the indexes of shards.
     """
 
     chunks: int = 0
@@ -44,7 +44,7 @@ class Counts:
     bytes_written: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add the numbers of `other` to these, in place."""
+        """Add the numbers of `other`, in place."""
         self.chunks += other.chunks
         self.opens += other.opens
         self.requests += other.requests
@@ -54,16 +54,16 @@ class Counts:
 
 
 active_counters: dict[int, Callable[[str | None, Counts], None]] = {}
-"""The active counters, by their `id`. Each is called with the name of a store (None for what zarr
-reads by itself) and what is to be added for it."""
+"""The active counters, by their `id`. Each is called with the name of a store (None for chunks that
+zarr reads by itself) and the counts to add for it."""
 
 lock = threading.Lock()
-"""For short changes of what modules of this package keep for all threads: counts, known stores,
-kept indexes, files that views change. Nobody waits for a disk or a store while he holds it."""
+"""The lock for short changes of state that all threads share: counts, known stores, kept indexes,
+files that views change. It is never held while waiting for a disk or a store."""
 
 
 def _replace_lock_after_fork() -> None:
-    """Make a new lock in a forked process: a thread that is not there may have held the old one."""
+    """Make a new lock in a forked process: a thread of the parent may have held the old one."""
     global lock
     lock = threading.Lock()
 

@@ -1,8 +1,8 @@
-"""The kinds of stores: what reading, writing, views and commands ask of a store.
+"""The kinds of stores: the properties of a store for reading, writing, views and commands.
 
-`driver_of` alone looks at the class of a store. A new kind is a class that overrides members of
-`Driver`, and one line in `_DRIVERS`. A driver has no state but what it has looked up of its store,
-so that any thread may use it.
+Only `driver_of` looks at the class of a store. A new kind of store needs a class that overrides
+members of `Driver`, and one line in `_DRIVERS`. A driver has no state except facts about its store,
+so any thread may use it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class WholeReadReason(NamedTuple):
-    """Why an object is always read whole, and what to do about it, as parts of sentences."""
+    """Why an object is always read whole, and the remedy, as parts of sentences."""
 
     text: str
     remedy: str
@@ -66,18 +66,18 @@ _IN_MEMORY: Final = WholeReadReason(
 
 
 class Driver:
-    """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
+    """A store of any class: its `get` reads byte ranges, and its `set` writes new objects."""
 
-    cost_kind: CostKind = "remote"  # what a request costs
-    # Folder whose files are opened to be read without the store; empty if there is none.
+    cost_kind: CostKind = "remote"  # the cost of a request
+    # Folder with files that are opened and read without the store; empty if there is none.
     files_root = ""
     is_memory = False  # whether objects are buffers of this process
     can_be_viewed = False  # whether `view_bytes_if_exists` gives bytes
-    # Where objects are that are parts of files; None if the store has objects of its own.
+    # The locations of objects that are parts of files; None if the store has its own objects.
     references: References | None = None
-    # Whether `why_always_whole` is the same for all objects, until one is read.
+    # Whether `why_always_whole` has one result for all objects, until an object is read.
     objects_are_alike = True
-    # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
+    # The host or service of the store, from `origin_of_range_answers`; empty if there is none.
     origin = ""
 
     def __init__(self, store: Any, key: str) -> None:  # noqa: ARG002 -- as of `driver_of`
@@ -90,29 +90,30 @@ class Driver:
 
     @property
     def has_own_get_many(self) -> bool:
-        """Whether the store takes the requests for several keys at once, by its own `get_many`."""
+        """Whether the store has its own `get_many`, which takes requests for several keys."""
         return overrides_get_many(self.store)
 
     def request_cost_if_partial_reads(self) -> RequestCost | None:
-        """Cost of a request by the settings of the moment; None if all objects are read whole."""
+        """Cost of a request with the current settings; None if all objects are read whole."""
         return request_cost_if_partial_reads(self.cost_kind)
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:  # noqa: ARG002
-        """Why the object at `key` is read whole; None if it is not.
+        """Why the object at `key` is read whole; None if it isn't.
 
-        A range of it costs as much as all of it. A missing object is not read whole.
+        A range of such an object costs as much as the whole object. A missing object isn't read
+        whole.
         """
         if not known_stores.is_known_to_ignore_ranges(self.store):
             return None
         return WholeReadReason(
             f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
             " it",
-            "serve the objects by a server that answers byte ranges (nginx, Apache, S3), and not"
+            "serve the objects from a server that answers byte ranges (nginx, Apache, S3), and not"
             " compressed by the server (Content-Encoding), or copy them to a folder",
         )
 
     def request_cost_or_none_if_read_whole(self, key: str) -> RequestCost | None:
-        """Cost of a request of a part of the object at `key`; None if it is read whole."""
+        """Cost of a request for a part of the object at `key`; None if it is read whole."""
         return (
             None if self.why_always_whole(key) is not None else self.request_cost_if_partial_reads()
         )
@@ -122,21 +123,21 @@ class Driver:
         return known_stores.is_known_to_answer_ranges(self.store, self.origin)
 
     def may_divide_whole_chunks(self) -> bool:
-        """Whether a chunk of which all bytes are needed may come in several requests."""
+        """Whether a whole chunk may be fetched in several requests."""
         return self.is_known_to_answer_ranges()
 
     def why_not_in_place(self) -> str | None:
-        """Why this package writes no files of the store, and what to do about it; None if it does.
+        """Why this package doesn't write files of the store, with the remedy; None if it does.
 
-        Otherwise the store's `set` takes whole objects.
+        If there is a reason, the store's `set` writes whole objects.
         """
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
     def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
-        """The bytes of the object at `key`, not copied and read-only; None if it is missing.
+        """The bytes of the object at `key`, read-only and without a copy; None if it is missing.
 
-        Raises ChunkSizeError unless there are `expected_nbytes_if_known` of them; None is any
+        Raises ChunkSizeError unless there are `expected_nbytes_if_known` bytes; None permits any
         number. Only for stores that have a `files_root` or are in memory; others raise
         NotImplementedError. It may wait for the disk.
         """
@@ -145,22 +146,22 @@ class Driver:
     def view_writable_bytes_if_exists(
         self, key: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
-        """As `view_bytes_if_exists`, but changes of the bytes change the file.
+        """Like `view_bytes_if_exists`, but changes of the bytes change the file.
 
-        `writable_mappings` gets the mapping. Only for stores for which `why_not_in_place` has no
-        reason; others raise NotImplementedError.
+        `writable_mappings` gets the mapping. Only for stores for which `why_not_in_place` is None;
+        others raise NotImplementedError.
         """
         raise NotImplementedError
 
 
 class _LocalMediaDriver(Driver):
-    """A store on this machine, whose requests are calls of some ten microseconds."""
+    """A store on this machine: a request is a call of about ten microseconds."""
 
     cost_kind: CostKind = "local store"
 
 
 class FileDriver(Driver):
-    """A folder, whose files are read, written and mapped without the store."""
+    """A folder; its files are read, written and mapped without the store."""
 
     cost_kind: CostKind = "local"
     can_be_viewed = True
@@ -170,19 +171,19 @@ class FileDriver(Driver):
         self.files_root = str(store.root)
 
     def why_not_in_place(self) -> str | None:
-        """Why the files are not written: a read-only store, or a system without `os.pwrite`."""
+        """Why the files aren't written: a read-only store, or a system without `os.pwrite`."""
         if self.store.read_only:
-            return 'it was opened to be read only: open it with mode="r+"'
+            return 'it was opened read-only: open it with mode="r+"'
         return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
     def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
-        """The bytes of a file, mapped; raises as `map_read_only_if_exists`."""
+        """The bytes of a file, mapped; raises the errors of `map_read_only_if_exists`."""
         return map_read_only_if_exists(f"{self.files_root}/{key}", expected_nbytes_if_known)
 
     def view_writable_bytes_if_exists(
         self, key: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
-        """The bytes of a file, mapped; raises as `map_writable_if_exists`."""
+        """The bytes of a file, mapped; raises the errors of `map_writable_if_exists`."""
         return map_writable_if_exists(
             f"{self.files_root}/{key}", expected_nbytes_if_known, writable_mappings
         )
@@ -196,7 +197,7 @@ class MemoryDriver(Driver):
     can_be_viewed = True
 
     def why_always_whole(self, key: str) -> WholeReadReason:  # noqa: ARG002
-        """Why an object is read whole: always, as it is in memory."""
+        """Why an object is read whole: it is in memory."""
         return _IN_MEMORY
 
     def view_bytes_if_exists(self, key: str, expected_nbytes_if_known: int | None) -> Bytes | None:
@@ -207,12 +208,12 @@ class MemoryDriver(Driver):
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
         if expected_nbytes_if_known is not None and content.size != expected_nbytes_if_known:
             raise wrong_size_error(key, 0, expected_nbytes_if_known, content.size)
-        content.flags.writeable = False  # this NumPy array, and not the buffer
+        content.flags.writeable = False  # for this NumPy array, not for the buffer
         return content
 
 
 class ZipDriver(Driver):
-    """A zip file, whose compressed members are inflated from their start."""
+    """A zip file; compressed members must be decompressed from their start."""
 
     cost_kind: CostKind = "zip file"
     objects_are_alike = False  # members may be compressed one by one
@@ -228,7 +229,7 @@ class ZipDriver(Driver):
         return super().why_always_whole(key)
 
     def _is_compressed_member(self, key: str) -> bool:
-        """Whether a member is compressed; False for one that is missing, which `get` finds out."""
+        """Whether a member is compressed; False if it is missing, which `get` will find."""
         if self._zip_directory is None:
             return False
         try:
@@ -243,14 +244,14 @@ class ZipDriver(Driver):
 
 
 class FsspecDriver(Driver):
-    """A file system of fsspec; files of exactly its local one are read without the store."""
+    """A file system of fsspec; with exactly its local one, files are read without the store."""
 
     def __init__(self, store: FsspecStore, key: str) -> None:
         super().__init__(store, key)
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of_range_answers(service, store.path)
-        # That of fsspec which zarr wraps, or the file system itself.
+        # The file system of fsspec that zarr wraps, or the file system itself.
         file_system = getattr(store.fs, "sync_fs", store.fs)
         classes = type(file_system).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
@@ -259,9 +260,9 @@ class FsspecDriver(Driver):
         self.references = references_of_fsspec_if_any(store)
         if is_local_file_system(file_system):
             self.cost_kind = "local store"
-            # The file system makes another path of a relative one, and of one with "~" or "..".
+            # The file system changes relative paths, and paths with "~" or "..".
             is_plain = file_system._strip_protocol(store.path) == store.path
-            # Of other errors, too, a store may make missing chunks.
+            # A store may treat other errors as missing chunks, too.
             if is_plain and set(store.allowed_exceptions) == _ERRORS_OF_MISSING_FILES:
                 self.cost_kind = "local"
                 self.files_root = store.path
@@ -271,14 +272,14 @@ class FsspecDriver(Driver):
         if self._is_archive:
             return WholeReadReason(
                 "fsspec reads an archive at one position, so that ranges would get mixed up",
-                "open a zip file on this machine by zarr.storage.ZipStore, and unpack any other"
+                "open a zip file on this machine with zarr.storage.ZipStore, and unpack any other"
                 " archive",
             )
         return super().why_always_whole(key)
 
 
 class ObjectStoreDriver(Driver):
-    """A store of obstore; files of exactly its local one are read without the store."""
+    """A store of obstore; with exactly its local one, files are read without the store."""
 
     def __init__(self, store: ObjectStore[Any], key: str) -> None:
         super().__init__(store, key)
@@ -301,7 +302,7 @@ class ObjectStoreDriver(Driver):
 
 
 class _WrapperDriver(Driver):
-    """A wrapper of zarr around another store: it is asked, and costs what that store costs."""
+    """A wrapper store of zarr: requests go to the wrapper, at the cost of the wrapped store."""
 
     def __init__(self, store: WrapperStore[Any], key: str) -> None:
         super().__init__(store, key)
@@ -312,7 +313,7 @@ class _WrapperDriver(Driver):
         self._wrapped = wrapped
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:
-        """As the store that it wraps, or the reason of `Driver`."""
+        """The reason of the wrapped store, or the reason of `Driver`."""
         return self._wrapped.why_always_whole(key) or super().why_always_whole(key)
 
 
@@ -328,7 +329,7 @@ class _IcechunkDriver(Driver):
     """A store of Icechunk, which divides large requests itself."""
 
     def may_divide_whole_chunks(self) -> bool:
-        """Never, as it would be divided twice."""
+        """False, because Icechunk would divide the requests again."""
         return False
 
 
@@ -344,7 +345,7 @@ _DRIVERS: Final[dict[type, type[Driver]]] = {
     LoggingStore: _WrapperDriver,
     **dict.fromkeys(MEMORY_STORES, MemoryDriver),
 }
-# Of their subclasses, which may answer in any way. Those of other classes get a `Driver`.
+# For subclasses, which may behave differently. Subclasses of other classes get a `Driver`.
 _DRIVERS_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
     ZipStore: ZipDriver,
     LocalStore: _LocalMediaDriver,
@@ -354,7 +355,7 @@ _DRIVERS_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
 def driver_of(store: object, key: str) -> Driver:
     """A new driver for a store of any class, and for the objects of an array.
 
-    `key` is that of the array, or of one of its objects.
+    `key` is the key of the array, or of one of its objects.
     """
     driver_class = _DRIVERS.get(type(store))
     if driver_class is None and is_exactly(store, "icechunk.store", "IcechunkStore"):

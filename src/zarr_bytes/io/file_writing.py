@@ -1,21 +1,20 @@
 """Writing a chunk that is a file: byte ranges in place through one open file, or a new file.
 
-The pieces of a write, which run in a thread. `write_object` of `write` uses them, and says when:
+These are the steps of a write, which run in a thread. `write_object` in `write` combines them:
 
 1. `open_and_lock_if_exists` opens the file for writing, and locks it until the end of the block:
-   shared to
-   write into it, exclusively to replace it. Then it looks at what is there: a `FileState`. If the
-   path leads to another file by now, it is opened again.
+   shared to write into it, or exclusively to replace it. Then it finds the `FileState` of the path.
+   If the path leads to another file by then, that file is opened.
 2. `OpenedOrMissingChunk.overwrite` writes byte ranges in place.
 3. `OpenedOrMissingChunk.try_replace` puts a new file at the path, `OpenedOrMissingChunk.delete`
-   deletes the old one. A
-   missing chunk gets its file by `link`: if another process has made one meanwhile, that is opened.
+   deletes the old file. A missing chunk gets its file by `link`. If another process has made a file
+   in the meantime, that file is opened.
 
-`open_to_replace_unlocked_if_exists` opens the file to make a new one out of it, without locks, as
+`open_to_replace_unlocked_if_exists` opens the file to make a new file from it, without locks, as
 zarr does.
 
 A new file is made under a temporary name beside the chunk, so that it appears at once and complete.
-Nothing is synchronised to the disk, as with zarr. `locks` says why no write is lost.
+Nothing is synchronized to the disk, as in zarr. `locks` explains why no write is lost.
 """
 
 from __future__ import annotations
@@ -49,25 +48,25 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
 
 CAN_WRITE_FILES: Final = hasattr(os, "pwrite")
-"""Whether files are replaced here. On Windows, zarr's store does it: a file that is open elsewhere
-cannot be replaced at once there, and the store tries again."""
+"""Whether this package replaces files. On Windows, zarr's store replaces them: a file that is open
+elsewhere can't be replaced at once there, and the store tries again."""
 # Errors of opening a symbolic link (EMLINK on FreeBSD), or a file that must not be written.
 NOT_WRITABLE_ERRNOS: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 
-# Windows has only `link`. Where one of the three is missing, chunks are replaced, as zarr does.
+# Windows only has `link`. If one of the three is missing, chunks are replaced, as zarr does.
 CAN_WRITE_IN_PLACE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 MAX_ATTEMPTS: Final = 100
-"""How often a chunk is opened or made, while other processes replace or delete it."""
+"""Number of attempts to open or make a chunk while other processes replace or delete it."""
 
 OffsetAndBytes: TypeAlias = "tuple[int, Bytes]"
 """A block of a new object: its offset in the object, and its bytes."""
 
 _MAX_FILE_NBYTES: Final = 2**63 - 1
 
-# Gives a complete file its name: from the temporary path, to the path of the chunk.
+# Gives a complete file its name: moves it from the temporary path to the path of the chunk.
 _Publish: TypeAlias = "Callable[[str, str], None]"
 
 _NOT_MADE: Final = "the chunk has not been made"
@@ -75,7 +74,7 @@ _NOT_REPLACED: Final = "the chunk has not been replaced"
 
 
 class _AlreadyMadeError(Exception):
-    """Another process has made a file at the path of a missing chunk meanwhile."""
+    """Another process has made a file at the path of a chunk that was missing."""
 
 
 class _NoLinksError(Exception):
@@ -83,7 +82,7 @@ class _NoLinksError(Exception):
 
 
 class FileState(Enum):
-    """What a write finds at the path of a chunk."""
+    """The state of the path of a chunk before a write."""
 
     MISSING = auto()
     """No file, or a symbolic link to nothing."""
@@ -91,24 +90,23 @@ class FileState(Enum):
     """A file that may be written in place."""
     MUST_BE_REPLACED = auto()
     """A file that must not be changed: it is read-only, or has other names (a symbolic link, hard
-    links). Also one of which nothing is kept, or that is not written in place at all."""
+    links). Also a file of which nothing is kept, or that isn't written in place at all."""
     CHANGED = auto()
-    """Another file than the one that was opened, or none any more: it must be opened again."""
+    """A file other than the opened one, or no file: the path must be opened again."""
 
 
 class NewFile(NamedTuple):
-    """The content of a file that is to be made."""
+    """The content of a new file."""
 
     blocks: Iterable[OffsetAndBytes]
     """Written in this order."""
     nbytes: int | None = None
-    """Size of a file with holes: its zeros take no space. None if the blocks are all of the file.
-    """
+    """Size of a file with holes, whose zeros take no space. None if the blocks fill the file."""
     range_update: RangeUpdate = NO_RANGES
     """Written last, over the blocks and holes."""
 
     def write(self, descriptor: int) -> int:
-        """Write everything to an open, empty file; the number of written bytes.
+        """Write everything to an open, empty file; return the number of written bytes.
 
         A PartlyWrittenError if the system stops it.
         """
@@ -127,9 +125,9 @@ class NewFile(NamedTuple):
 
 
 class OpenedOrMissingChunk(NamedTuple):
-    """A chunk that one of the two functions below has opened: its file, or the place for one.
+    """A chunk opened by one of the two functions below: its file, or the path for a new one.
 
-    For the thread that has opened it, within the `with` block.
+    For the thread that opened it, within the `with` block.
     """
 
     path: str
@@ -137,18 +135,19 @@ class OpenedOrMissingChunk(NamedTuple):
     publish: _Publish
     """How a new file gets its name."""
     outcome: str = _NOT_REPLACED
-    """For messages, what has become of the chunk if no new file could be made."""
+    """For messages: the state of the chunk if no new file could be made."""
     lock_is_shared: bool = False
     """Whether others may hold the lock, too; then the file must not be replaced."""
     file: ChunkFile | None = None
-    """None if the chunk is missing; also where nothing of it is kept, and it is not locked."""
+    """None if the chunk is missing; also if nothing of it is kept, and it isn't locked."""
     size: int | None = None
-    """Bytes of the file when it was locked; None if nobody has looked."""
+    """Size of the file in bytes when it was locked; None if it wasn't looked at."""
 
     def overwrite(self, range_update: RangeUpdate) -> None:
         """Write byte ranges into the file, whose state is WRITABLE.
 
-        An error if its size has changed afterwards: somebody without a lock has cut the file.
+        An error if the size of the file has changed afterwards: a process without a lock has cut
+        the file.
         """
         descriptor = cast("ChunkFile", self.file).descriptor
         size = cast("int", self.size)
@@ -162,10 +161,10 @@ class OpenedOrMissingChunk(NamedTuple):
             raise wrong_size_error(self.path, 0, size, size_now)
 
     def try_replace(self, new_file: NewFile) -> int | None:
-        """Put a new file at the path; the number of written bytes.
+        """Put a new file at the path; return the number of written bytes.
 
-        None if the chunk was missing, and another process has made it meanwhile: it must be opened
-        again.
+        None if the chunk was missing, and another process has made it in the meantime: it must be
+        opened again.
         """
         try:
             return _make_and_publish_file(self.path, new_file, self.publish, self.outcome)
@@ -173,7 +172,7 @@ class OpenedOrMissingChunk(NamedTuple):
             return None
 
     def delete(self) -> None:
-        """Delete what is at the path; nothing if the chunk was missing, even if it is there now."""
+        """Delete the file at the path; do nothing if the chunk was missing when it was opened."""
         path = self.path
         if self.publish is _publish_by_link_or_replace:
             return
@@ -189,9 +188,9 @@ class OpenedOrMissingChunk(NamedTuple):
 def open_to_replace_unlocked_if_exists(
     path: str, root: str, *, keeps_old_elements: bool
 ) -> Iterator[OpenedOrMissingChunk]:
-    """Open the file of a chunk for the block, to replace it without a lock; it is not changed.
+    """Open the file of a chunk for the block, to replace it without a lock. It isn't changed.
 
-    With `keeps_old_elements`, for reading; otherwise nothing is opened.
+    With `keeps_old_elements`, the file is opened for reading; otherwise, nothing is opened.
     """
     file = open_chunk_file_if_exists(path, root) if keeps_old_elements else None
     state = FileState.MISSING if file is None else FileState.MUST_BE_REPLACED
@@ -210,24 +209,24 @@ def open_and_lock_if_exists(
 ) -> Iterator[OpenedOrMissingChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
-    It waits for the lock. A missing chunk is not locked.
+    The function waits for the lock. A missing chunk isn't locked.
 
     Parameters
     ----------
     path, root
-        Of the file, and of its store.
+        Path of the file, and root of its store.
     lock_is_shared
-        Whether others may write into the file meanwhile. Of a symbolic link, and of a file that
-        this process must not write, the lock is exclusive all the same.
+        Whether others may write into the file at the same time. For a symbolic link, and for a file
+        that this process must not write, the lock is always exclusive.
     keeps_old_elements
         Whether elements of the old file are kept, so that it must be read or changed.
     max_seconds_without_writes
-        How long it waits for another program that holds the lock and writes nothing.
+        Time to wait for another program that holds the lock and writes nothing.
 
     Raises
     ------
     OSError
-        Of the system.
+        If the system can't open or lock the file.
     ChunkFileError
         If something other than a regular file is at `path`.
     WorkCancelledError
@@ -246,7 +245,7 @@ def open_and_lock_if_exists(
     except PermissionError:
         if keeps_old_elements:
             raise
-        # Nobody else can read it either.
+        # No other process can read it either.
         unlocked = OpenedOrMissingChunk(path, FileState.MUST_BE_REPLACED, _publish_by_replace)
     if unlocked is not None:
         yield unlocked
@@ -289,12 +288,12 @@ def _state_of(
 ) -> FileState:
     """The state of an open, locked file; a ChunkFileError for anything but a regular file.
 
-    Parameters as of `open_and_lock_if_exists` and `is_hard_linked_or_read_only`; `may_write` is
-    that of `open_to_write_unlocked_if_exists`.
+    Parameters are as in `open_and_lock_if_exists` and `is_hard_linked_or_read_only`; `may_write` is
+    a result of `open_to_write_unlocked_if_exists`.
     """
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise not_a_file_error(path, status.st_mode)
-    # Not by its number of names: some file systems give 0 for every file.
+    # The number of names isn't used: some file systems give 0 for every file.
     if not is_same_file(path, status, follow_symlinks=not may_write):
         return FileState.CHANGED
     if (
@@ -316,10 +315,10 @@ class DescriptorAndMayWrite(NamedTuple):
 
 
 def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
-    """Open the file at `path` without a lock; for reading, where it must not be written.
+    """Open the file at `path` without a lock; for reading if it must not be written.
 
-    On a file system that is mounted read-only, an error `for_shared_lock`, under which the
-    file would be written to. An interrupt (Ctrl-C) leaves no file open.
+    On a file system that is mounted read-only, an error if `for_shared_lock`, since the file would
+    be written under that lock. An interrupt (Ctrl-C) leaves no file open.
     """
     for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:
@@ -335,7 +334,7 @@ def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> Des
 
 
 def too_many_attempts_error(path: str) -> OSError:
-    """Error for a chunk that was another one each time that it was opened."""
+    """Error for a chunk that was replaced each time that it was opened."""
     return OSError(
         errno.EBUSY,
         f"{os.strerror(errno.EBUSY)}: the chunk was opened {MAX_ATTEMPTS} times, and each time"
@@ -346,15 +345,15 @@ def too_many_attempts_error(path: str) -> OSError:
 
 
 def create_file_if_missing(path: str, new_file: NewFile) -> bool:
-    """Make a file at `path`, if there is none; whether it has been made.
+    """Make a file at `path` if there is none; return whether it was made.
 
-    A file that another process makes meanwhile stays. An OSError if the system or the file system
-    has no hard links, and a ChunkFileError if something else than a file is at `path`.
+    A file that another process makes in the meantime is kept. An OSError if the system or the file
+    system has no hard links, and a ChunkFileError if something other than a file is at `path`.
     """
     if not CAN_WRITE_IN_PLACE:
         raise OSError(
             errno.ENOSYS,
-            "this system has no hard links, so that chunks are replaced and cannot be shared: let"
+            "this system has no hard links, so chunks are replaced and cannot be shared: let"
             " one process write each chunk, without `preallocate`",
             path,
         )
@@ -377,12 +376,12 @@ def create_file_if_missing(path: str, new_file: NewFile) -> bool:
 
 
 def _make_and_publish_file(path: str, new_file: NewFile, publish: _Publish, outcome: str) -> int:
-    """Make a file beside `path`, and `publish` it; the number of written bytes.
+    """Make a file beside `path`, and `publish` it; return the number of written bytes.
 
-    After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
+    After an error, no temporary file is left. `outcome` is the state of the chunk for the message.
     """
     temporary = f"{path}.{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
-    held: list[int] = []  # the descriptor, which an interrupt does not lose
+    held: list[int] = []  # the descriptor, so that an interrupt doesn't lose it
     try:
         try:
             try:
@@ -404,8 +403,8 @@ def _make_and_publish_file(path: str, new_file: NewFile, publish: _Publish, outc
 def _publish_by_link(temporary: str, path: str) -> None:
     """Give a complete file its name by a hard link.
 
-    An _AlreadyMadeError if a file has it already, and a _NoLinksError on a file system without hard
-    links.
+    An _AlreadyMadeError if there is a file with this name, and a _NoLinksError on a file system
+    without hard links.
     """
     try:
         os.link(temporary, path)
@@ -420,7 +419,7 @@ def _publish_by_link(temporary: str, path: str) -> None:
 
 
 def _publish_by_link_or_replace(temporary: str, path: str) -> None:
-    """As `_publish_by_link`, or by `_publish_by_replace` on a file system without hard links."""
+    """Like `_publish_by_link`, but `_publish_by_replace` on a file system without hard links."""
     try:
         _publish_by_link(temporary, path)
     except _NoLinksError:
@@ -428,7 +427,7 @@ def _publish_by_link_or_replace(temporary: str, path: str) -> None:
 
 
 def _make_with_folders_into(held: list[int], temporary: str) -> None:
-    """Make and open a file, and missing folders, as `open_descriptor_into_if_exists` opens one."""
+    """Make and open a file and its folders; `held` is as in `open_descriptor_into_if_exists`."""
     flags = WRITE_FLAGS | os.O_CREAT | os.O_EXCL
     try:
         held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
@@ -458,14 +457,14 @@ def _regular_file_exists_or_raise(path: str) -> bool:
 
 
 def _error_naming_chunk(error: OSError, path: str, outcome: str) -> OSError:
-    """Error of the system that names the chunk and its state, the `outcome` of the write.
+    """Error of the system with the name of the chunk and its state, the `outcome` of the write.
 
-    It names the folder instead, where that is not writable.
+    The error names the folder instead if the folder isn't writable.
     """
     number = error.errno or errno.EIO
     if isinstance(error, PartlyWrittenError):
         outcome = f"byte {error.offset} of the chunk could not be written; {outcome}"
-    elif number in (errno.EACCES, errno.EROFS):  # EPERM: what is at `path` is protected
+    elif number in (errno.EACCES, errno.EROFS):  # EPERM: the file at `path` is protected
         folder = os.path.dirname(error.filename or path)  # noqa: PTH120
         outcome += f"; to write {os.path.relpath(path, folder)!r}, make this folder writable"
         path = folder
@@ -473,14 +472,14 @@ def _error_naming_chunk(error: OSError, path: str, outcome: str) -> OSError:
 
 
 def is_hard_linked_or_read_only(descriptor: int, status: os.stat_result, path: str) -> bool:
-    """Whether a file must be replaced, and not changed: it has other names, or is read-only.
+    """Whether a file must be replaced rather than changed: it has other names, or is read-only.
 
     Parameters
     ----------
     descriptor, path
-        Of the open file.
+        Descriptor and path of the open file.
     status
-        That of the file after it was opened.
+        Status of the file after it was opened.
     """
     # Root may write to any file, so the mode decides.
     if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
@@ -499,7 +498,7 @@ def is_hard_linked_or_read_only(descriptor: int, status: os.stat_result, path: s
 
 
 def is_same_file(path: str, status: os.stat_result, *, follow_symlinks: bool = False) -> bool:
-    """Whether the file at `path` is the one with this status; False if it is missing."""
+    """Whether the file at `path` has the identity in this status; False if it is missing."""
     try:  # `DirEntry.inode()` is another number on overlay file systems
         found = os.stat(path, follow_symlinks=follow_symlinks)  # noqa: PTH116
         return os.path.samestat(found, status)

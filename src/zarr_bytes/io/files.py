@@ -3,9 +3,9 @@
 A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder.
 
 Files are read in a thread that may wait for the disk (`may_block`), or on the event loop, which
-waits for nothing and reads small files from the page cache, because a hop to a thread takes longer.
-There a BlockingIOError says that a thread must read the file. No locks are taken, and files are
-never mapped here: truncating a mapped file would end the process.
+never waits. The event loop reads small files from the page cache, because moving to a thread takes
+longer; a BlockingIOError there means that a thread must read the file. No locks are taken, and
+files are never mapped here: truncating a mapped file would end the process.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
-# Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
-# other end. With O_NOCTTY, a terminal that is opened does not become that of this process.
+# Only Windows has O_BINARY, and it lacks the others. Without O_NONBLOCK, opening a FIFO waits for
+# its other end. With O_NOCTTY, an opened terminal doesn't become the terminal of this process.
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
 _COMMON_FLAGS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
 READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _COMMON_FLAGS
-# No symbolic link is written to.
+# Symbolic links are never written to.
 WRITE_FLAGS: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _COMMON_FLAGS
 
-TEMPORARY_SUFFIX: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
-
-_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)  # preadv fails where it would wait for the disk
-_EXTRA_BYTE: Final = bytearray(1)  # takes the byte behind a whole file, which must not exist
+TEMPORARY_SUFFIX: Final = ".partial"  # the end of a temporary name, as in zarr's LocalStore
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)  # preadv fails if it would wait for the disk
+_EXTRA_BYTE: Final = bytearray(1)  # for the byte after a whole file, which must not exist
 
 
 def is_temporary(other_name: str, name: str) -> bool:
-    """Whether `other_name` is a temporary name of a file that is to get `name`, by its text."""
+    """Whether the text of `other_name` is a temporary name for a file that will get `name`."""
     return other_name.startswith(f"{name}.") and other_name.endswith(TEMPORARY_SUFFIX)
 
 
@@ -63,7 +62,8 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
 def open_descriptor_if_exists(path: str, flags: int = READ_FLAGS) -> int | None:
     """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait.
 
-    Errors are those of `open_descriptor_into_if_exists`. An interrupt (Ctrl-C) leaves no file open.
+    Raises the errors of `open_descriptor_into_if_exists`. An interrupt (Ctrl-C) leaves no file
+    open.
     """
     descriptors: list[int] = []
     try:
@@ -76,12 +76,12 @@ def open_descriptor_if_exists(path: str, flags: int = READ_FLAGS) -> int | None:
 
 
 def open_descriptor_into_if_exists(descriptors: list[int], path: str, flags: int) -> None:
-    """Open the file at `path` and append its descriptor; nothing if it is missing.
+    """Open the file at `path` and append its descriptor; do nothing if the file is missing.
 
-    In a thread: it may wait for another program that has a lease on the file. The list keeps the
-    descriptor where an interrupt (Ctrl-C) comes before the caller has it. Raises ChunkFileError for
-    a socket, a folder or a device that cannot be opened, and any other OSError as it is. Folders
-    and FIFOs that can be opened are for the caller to find.
+    Called in a thread, since it may wait for another program that has a lease on the file. The list
+    keeps the descriptor if an interrupt (Ctrl-C) comes before the caller has it. Raises
+    ChunkFileError for a socket, a folder or a device that can't be opened, and any other OSError as
+    it is. The caller must detect folders and FIFOs that can be opened.
     """
     # Python handles no signal between the opening of the file and the change of the list.
     try:
@@ -94,7 +94,7 @@ def open_descriptor_into_if_exists(descriptors: list[int], path: str, flags: int
         # which may wait (EAGAIN).
         if error.errno not in (errno.ENXIO, errno.EISDIR, errno.EACCES, errno.EAGAIN):
             raise
-        with suppress(FileNotFoundError):  # deleted meanwhile
+        with suppress(FileNotFoundError):  # deleted in the meantime
             mode = os.stat(path).st_mode  # noqa: PTH116 -- a string, as everywhere here
             if not stat.S_ISREG(mode):
                 raise not_a_file_error(path, mode) from None
@@ -120,19 +120,19 @@ def not_a_file_error(path: str, mode: int) -> ChunkFileError:
 
 
 def record_file_system_of_root(root: str) -> None:
-    """Find out where the folder `root` of a store is, by itself; in a thread, which may wait.
+    """Record the file system of the folder `root` of a store; in a thread, which may wait.
 
-    Nothing is found out if it cannot be opened. Before a write, of which no file may be open yet.
+    Nothing is recorded if the folder can't be opened. For a write, which may have no open file yet.
     """
-    # A missing folder will be made, and other errors are those of a chunk, for the caller.
+    # A missing folder will be made. Other errors will be raised when a chunk is opened.
     with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as descriptor:
         known_stores.record_file_system_unless_known(descriptor, root)
 
 
 class EndOfFileError(Exception):
-    """A file ends before the end of a read. It steers: who knows the plan makes the message of it.
+    """A file ends before the end of a read. Caught by code that has the plan and makes the message.
 
-    `offset` is the size of the file, as far as the read has found it out.
+    `offset` is the size of the file, as far as the read has found.
     """
 
     def __init__(self, offset: int) -> None:
@@ -141,10 +141,10 @@ class EndOfFileError(Exception):
 
 
 def open_chunk_file_if_exists(path: str, root: str) -> ChunkFile | None:
-    """The open file at `path`, None if it is missing; to be closed as a context.
+    """The open file at `path`, a context manager that closes it; None if it is missing.
 
-    In a thread: it may wait, and finds out where the `root` of the store is. Errors are those of
-    `open_descriptor_if_exists`.
+    Called in a thread, since it may wait, and records the file system of the `root` of the store.
+    Raises the errors of `open_descriptor_if_exists`.
     """
     descriptor = open_descriptor_if_exists(path)
     if descriptor is None:
@@ -159,10 +159,10 @@ def open_chunk_file_if_exists(path: str, root: str) -> ChunkFile | None:
 
 
 def open_chunk_file_nowait_if_exists(path: str, root: str) -> ChunkFile | None:
-    """As `open_chunk_file_if_exists`, on the event loop, where neither it nor the reads may wait.
+    """Like `open_chunk_file_if_exists`, on the event loop, where neither it nor the reads may wait.
 
-    After any other error than that of a missing file it is a BlockingIOError:
-    `open_chunk_file_if_exists` in a thread may wait, and says which error it is.
+    Any error other than a missing file becomes a BlockingIOError: `open_chunk_file_if_exists` in a
+    thread may wait, and raises the actual error.
     """
     try:
         descriptor = os.open(path, READ_FLAGS)
@@ -176,10 +176,10 @@ def open_chunk_file_nowait_if_exists(path: str, root: str) -> ChunkFile | None:
 class ChunkFile:
     """An open file for several reads, closed at the end of its `with` block; for one thread.
 
-    An OSError within the block gets the path of the file. Without `may_block`, each read raises a
-    BlockingIOError where it would wait, and keeps other reads below the `root` of the store off the
-    event loop for a second. All reads raise EndOfFileError if the file ends before.
-    Only `read_whole` raises a ChunkSizeError instead.
+    An OSError within the block gets the path of the file. Without `may_block`, a read that would
+    wait raises a BlockingIOError, and keeps other reads below the `root` of the store off the event
+    loop for a second. All reads raise EndOfFileError if the file ends too early, except
+    `read_whole`, which raises a ChunkSizeError.
     """
 
     __slots__ = ("_fetched", "_offset", "_part_nbytes", "_root", "descriptor", "may_block", "path")
@@ -199,9 +199,9 @@ class ChunkFile:
         self.may_block = may_block
         self._root = root
         self._offset = offset  # of the object in the file
-        self._part_nbytes = part_nbytes  # of an object that is a part of the file; None if all is
+        self._part_nbytes = part_nbytes  # of an object in the file; None if it is the whole file
         self._fetched: Bytes | None = (
-            None  # memory of `read_ranges_into_reused_memory`, which is used again
+            None  # memory of `read_ranges_into_reused_memory`, which is reused
         )
 
     def __enter__(self) -> Self:
@@ -210,15 +210,15 @@ class ChunkFile:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             os.close(self.descriptor)
-        except OSError as error_of_close:  # as of NFS, where writes reach the server only now
+        except OSError as error_of_close:  # as on NFS, where writes reach the server only now
             error = error or error_of_close
             raise
         finally:
             if isinstance(error, OSError) and error.filename is None:
-                error.filename = self.path  # the system does not know it: it got a descriptor
+                error.filename = self.path  # the system only had a descriptor
 
     def part(self, offset: int, nbytes: int) -> ChunkFile:
-        """A part of the file as an object of its own, while this file is open: it isn't closed."""
+        """A part of the open file as a separate object; closing the part does nothing."""
         return ChunkFile(
             self.descriptor,
             self.path,
@@ -229,7 +229,7 @@ class ChunkFile:
         )
 
     def check_size(self, nbytes: int) -> None:
-        """Check that the file is a regular one, of `nbytes` bytes.
+        """Check that the file is a regular file of `nbytes` bytes.
 
         A ChunkFileError or a ChunkSizeError otherwise.
         """
@@ -240,7 +240,7 @@ class ChunkFile:
     def size_of_regular_file(self) -> int:
         """Size of the file in bytes; a ChunkFileError for anything but a regular file.
 
-        Of a part of a file, its own size, without a look.
+        For a part of a file, the size of the part, without a look at the file.
         """
         if self._part_nbytes is not None:
             return self._part_nbytes
@@ -251,8 +251,8 @@ class ChunkFile:
 
     def read_whole(self, memory: memoryview) -> None:
         """Fill `memory` with a file, which must have exactly its size; a ChunkSizeError if not."""
-        # By an attempt to read one more byte, which proves size and kind in less time than `fstat`:
-        # FIFOs cannot be read from an offset.
+        # Reading one more byte proves size and kind in less time than `fstat`: FIFOs can't be read
+        # from an offset.
         nbytes = len(memory)
         if self._part_nbytes is not None:
             self.check_size(nbytes)
@@ -286,7 +286,7 @@ class ChunkFile:
             counters.count(self._root, ranges=1, bytes_fetched=len(memory))
 
     def _fill(self, memory: memoryview, start: int) -> None:
-        """Fill `memory` with the bytes from `start` on, however few the system gives at a time."""
+        """Fill `memory` with the bytes from `start` on, in as many system calls as needed."""
         done = 0
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
@@ -300,8 +300,8 @@ class ChunkFile:
     ) -> InnerChunkIndex:
         """Read the index of the object; a ShardIndexError if it is truncated or damaged.
 
-        `file_nbytes_if_known` is the size of the file, if somebody has looked. Nothing is read of a
-        chunk, whose index is a constant.
+        `file_nbytes_if_known` is the size of the file, if it is known. For a chunk, nothing is
+        read, since its index is a constant.
         """
         if not layout.index_nbytes:
             return SINGLE_CHUNK_INDEX
@@ -319,7 +319,7 @@ class ChunkFile:
     ) -> Bytes:
         """The bytes of ranges one after another; valid until the next call, which overwrites them.
 
-        No system call reads more than `max_request_nbytes`. Ranges whose average size is at most
+        No system call reads more than `max_request_nbytes`. Ranges with an average size of at most
         `short_range_nbytes` are read as many small objects.
         """
         if self._fetched is None or self._fetched.size < ranges.nbytes:
@@ -344,12 +344,12 @@ class ChunkFile:
         return fetched
 
     def _read_short_ranges(self, ranges: ByteRanges, memory: memoryview) -> None:
-        """Fill `memory` with many short ranges; each costs Python as much as the system."""
+        """Fill `memory` with many short ranges, for which Python takes as long as the system."""
         descriptor = repeat(self.descriptor)
         filled = 0  # bytes of `memory`
         for starts_in_object, sizes in ranges.starts_and_sizes():
             starts = [self._offset + start for start in starts_in_object]
-            contents: Sequence[bytes | bytearray]  # in less time than views of one memory
+            contents: Sequence[bytes | bytearray]  # faster than views of one memory
             if self.may_block:
                 contents = list(map(_pread_once, descriptor, sizes, starts))
                 counts = list(map(len, contents))
@@ -384,22 +384,22 @@ class ChunkFile:
             raise self._avoid_inline_reads_if_would_block(error) from None
 
     def _avoid_inline_reads_if_would_block(self, error: OSError) -> OSError:
-        """The error to raise for that of a read on the event loop, which may wait for nothing.
+        """The error to raise after an error of a read on the event loop, which must never wait.
 
-        A BlockingIOError where the read would have waited: other reads below the root of the store
-        are then kept off the event loop for a second. A ChunkFileError is raised where this is no
+        A BlockingIOError if the read would have waited: other reads below the root of the store are
+        then kept off the event loop for a second. A ChunkFileError is raised if the file isn't a
         regular file.
         """
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error
-        self.size_of_regular_file()  # only of files can the system tell whether it would wait
-        # Not in the page cache, or on a file system that cannot tell.
+        self.size_of_regular_file()  # only for files does the system know whether it would wait
+        # Not in the page cache, or on a file system that can't tell.
         known_stores.avoid_inline_reads(self._root)
         return BlockingIOError()
 
 
 def _pread_once(descriptor: int, count: int, offset: int) -> bytes:
-    """`os.pread`, which Windows lacks; there the position of the file moves."""
+    """`os.pread`, or a replacement on Windows that moves the position of the file."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, count, offset)
     os.lseek(descriptor, offset, os.SEEK_SET)
@@ -407,7 +407,7 @@ def _pread_once(descriptor: int, count: int, offset: int) -> bytes:
 
 
 def _preadv_once(descriptor: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
-    """`os.preadv`, which Windows lacks."""
+    """`os.preadv`, or a replacement on Windows."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, buffers, offset)
     content = BytesIO(_pread_once(descriptor, sum(map(len, buffers)), offset))

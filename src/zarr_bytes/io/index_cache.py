@@ -1,9 +1,9 @@
-"""The indexes of shards that an open array has fetched, for its next reads.
+"""The shard indexes that an open array has fetched, for its next reads.
 
-An index that is kept is right as long as its shard does not change. An array cannot know of the
-writes of others, also not within its process: an Icechunk session that discards its changes, a
-group from which the array is deleted, a new array in its place. So only arrays of read-only stores
-keep indexes, and each keeps its own.
+A kept index is valid as long as its shard doesn't change. An array can't detect changes by others,
+not even in its own process: an Icechunk session may discard changes, or the array may be deleted or
+replaced by a new array. So only arrays of read-only stores keep indexes, and each array keeps its
+own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class _KeptIndex(NamedTuple):
     """The bytes of an index, and the store of its shard.
 
-    Weakly, since an array that is closed keeps no store open.
+    The reference to the store is weak, so that a closed array doesn't keep its store open.
     """
 
     store: ref[Store]
@@ -32,21 +32,22 @@ class _KeptIndex(NamedTuple):
 
 
 class IndexCache:
-    """The bytes of the indexes that were used last, at most ``zarr_bytes.index_cache`` of them.
+    """The bytes of the last used indexes, at most ``zarr_bytes.index_cache`` indexes.
 
-    Each has the store object and the path of its shard, so that arrays may share a cache. A pickled
-    cache is empty: the data may have changed until it is loaded. Any thread may use it.
+    Each entry has the store object and the path of its shard, so arrays may share a cache. A
+    pickled cache is empty: the data may change before the pickle is loaded. Any thread may use the
+    cache.
     """
 
     def __init__(self) -> None:
-        # By `id` of the store, since many have no hash, and by path; the last used one last.
-        # Another store may have this `id` later, so that the store itself is compared.
+        # By `id` of the store, since many stores have no hash, and by path; the last used is last.
+        # Another store may get this `id` later, so the store itself is compared.
         self._indexes: dict[tuple[int, str], _KeptIndex] = {}
 
     def get(self, store_path: StorePath, index_nbytes: int) -> Bytes | None:
-        """The kept index of a shard, not to be changed; None if none of this size is kept.
+        """The kept index of a shard, which must not be changed; None if none of this size is kept.
 
-        None, too, once the cache is switched off. Keep it again to make it the last used one.
+        Also None if the cache is switched off. To make the index the last used one, keep it again.
         """
         store = store_path.store
         kept = self._indexes.get((id(store), store_path.path))
@@ -56,10 +57,10 @@ class IndexCache:
         return kept.content if is_of_store and kept.content.size == index_nbytes else None
 
     def keep_if_store_is_read_only(self, store_path: StorePath, index: Bytes) -> None:
-        """Keep an index as the last used one, if the store is read-only and the cache is not off.
+        """Keep an index as the last used one, if the store is read-only and the cache is on.
 
-        The indexes that were not used for longest are dropped, down to the setting. In any thread,
-        under `counters.lock`.
+        If there are more indexes than the setting permits, the least recently used are dropped. In
+        any thread, under `counters.lock`.
         """
         store = store_path.store
         if not store.read_only:

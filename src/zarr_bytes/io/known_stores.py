@@ -1,22 +1,20 @@
-"""What this process knows of stores: where their files are, and how they answer ranges.
+"""Facts about stores in this process: where their files are, and how they answer ranges.
 
-All of it is in one object, `known_stores`, and is found out by use:
+All facts are in one object, `known_stores`, and are found while stores are used:
 
-1. Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
-   read on the event loop, and written through a mapping, only where the file system is this
-   machine's. A thread that has opened a file finds out where it is
-   (`record_file_system_unless_known`); the event loop only looks that up (`may_read_inline`).
+1. Opening a file on another machine may wait, and each mapped page of such a file is sent as a
+   whole. So files are read on the event loop, and written through a mapping, only on a local file
+   system. A thread that has opened a file records its file system
+   (`record_file_system_unless_known`); the event loop only looks the result up (`may_read_inline`).
 2. A server may answer a range with the whole object, or refuse it. So the first range of an object
-   is requested alone, unless the store, or another one of its host, has answered a range.
+   is requested alone, unless the store, or another store of the same host, has answered a range.
 
-Mounts change, and so do servers. Each fact counts for a time, and is found out again after it:
+Mounts and servers may change. Each fact is valid for a time, and is then found again:
 
-========================================  ==================================
-the file system of a root or a disk       a minute
-a read of files would have waited         a second
-a store or a host answers ranges          ten minutes after its last answer
-a store ignores ranges                    ten minutes
-a service (S3, GCS, Azure) answers them   always, and without being recorded
+========================================  ================================== the file system of a
+root or a disk       a minute a read of files would have waited         a second a store or a host
+answers ranges          ten minutes after its last answer a store ignores ranges
+ten minutes a service (S3, GCS, Azure) answers them   always, without being recorded
 ========================================  ==================================
 """
 
@@ -40,51 +38,52 @@ _LOCAL_TYPES: Final = (
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
     *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs"),
 )
-# Locks of SMB refuse the reads and writes of others (flock(2)).
+# Locks on SMB block reads and writes of other processes (flock(2)).
 _TYPES_WITH_MANDATORY_LOCKS: Final = ("cifs", "smb3")
 # Services that always answer ranges.
 _SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore", "AzureStore"))
 
 _FILE_SYSTEM_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 1.0
-# Long beside the wait for one range alone, and short beside the days of a process that reads from a
-# server whose proxy was replaced.
+# Long compared with the wait for one range, and short for a process that runs for days and reads
+# from a server whose proxy is replaced.
 _RANGES_SECONDS: Final = 600.0
-_MAX_FACTS: Final = 1000  # of one kind, after which they are forgotten
+_MAX_FACTS: Final = 1000  # of one kind; if there are more, all are forgotten
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 FileSystemTypeOrEmpty: TypeAlias = str
-"""The type of a file system, such as "ext4"; empty where it cannot be found out."""
+"""The type of a file system, such as "ext4"; empty if it isn't known."""
 
 IsFirstTime: TypeAlias = bool
-"""Whether this has been recorded of the store for the first time."""
+"""Whether the fact has been recorded for the store for the first time."""
 
 
 class _Facts(Generic[_Key, _Value]):
-    """Facts of one kind, each with the time until which it counts.
+    """Facts of one kind, each with the time until which it is valid.
 
-    Any thread may call the methods, without a lock: each fact is replaced whole, and at worst two
-    threads find out the same. Old facts stay until there are more than a thousand; then all go.
+    Any thread may call the methods without a lock: each fact is replaced as a whole, and at worst
+    two threads find one fact twice. Old facts stay until there are more than a thousand; then all
+    are removed.
     """
 
     def __init__(self) -> None:
         self._facts: dict[_Key, tuple[_Value, float]] = {}
 
     def get(self, key: _Key, now: float) -> _Value | None:
-        """The value that counts at the time `now`; None if there is none, or it is too old."""
+        """The value that is valid at the time `now`; None if there is none, or it is too old."""
         fact = self._facts.get(key)
         return fact[0] if fact is not None and now <= fact[1] else None
 
     def get_even_if_expired(self, key: _Key) -> _Value | None:
-        """The last value, though it may not count any more; None if there is none."""
+        """The last value, even if it isn't valid anymore; None if there is none."""
         fact = self._facts.get(key)
         return None if fact is None else fact[0]
 
     def record(self, key: _Key, value: _Value, *, until: float) -> None:
-        """Put a value in the place of the last one, to count until a time."""
+        """Replace the value by a new one, which is valid until a time."""
         if len(self._facts) > _MAX_FACTS:
             self._facts.clear()
         self._facts[key] = value, until
@@ -95,21 +94,21 @@ class _Facts(Generic[_Key, _Value]):
 
 
 class KnownStores:
-    """What is known of file systems, hosts and stores, each fact for a time.
+    """Facts about file systems, hosts and stores, each valid for a time.
 
-    A root is the folder of a store whose files this package opens itself. The origin of a store is
-    its host or service, as of `origin_of_range_answers`; empty if it has none. Then the store
-    itself is remembered, weakly.
+    A root is the folder of a store with files that this package opens itself. The origin of a store
+    is its host or service, from `origin_of_range_answers`; empty if it has none. In that case, the
+    store itself is remembered, by a weak reference.
 
-    Any thread may call the methods. Those that take a descriptor of an open file may read files of
-    the system, and are for threads that may wait; all others only look something up.
+    Any thread may call the methods. Methods that take the descriptor of an open file may read
+    system files, and are for threads that may wait; all others only look something up.
 
     Parameters
     ----------
     mounts
-        Linux' table of mounts, as an attribute that tests replace.
+        Linux's table of mounts; an attribute, so that tests can replace it.
     clock
-        Seconds since any time, as an attribute that tests replace.
+        A clock in seconds; an attribute, so that tests can replace it.
     """
 
     def __init__(
@@ -119,10 +118,10 @@ class KnownStores:
     ) -> None:
         self.mounts = mounts
         self.clock = clock
-        # Types of file systems, as Linux names them; empty where that could not be found out.
+        # Types of file systems, as Linux names them; empty if the type isn't known.
         self._type_of_root = _Facts[str, str]()
-        # By number of a block device. Other file systems, such as those of a network, share numbers
-        # that are given again once something is unmounted.
+        # By number of a block device. Numbers of other file systems, such as network file systems,
+        # are reused after an unmount.
         self._type_of_device = _Facts[int, str]()
         # Whether a read below the root would have waited.
         self._root_waits = _Facts[str, bool]()
@@ -143,9 +142,9 @@ class KnownStores:
     # Where files are.
 
     def record_file_system_unless_known(self, descriptor: int, root: str) -> FileSystemTypeOrEmpty:
-        """Find out where a root is, from an open file below it, unless that is known.
+        """Record the file system of a root, from an open file below it, unless it is known.
 
-        Returns the type of its file system; empty if it cannot be found out.
+        Returns the type of the file system; empty if it isn't known.
         """
         name = self._type_of_root.get(root, self.clock())
         if name is None:
@@ -154,13 +153,13 @@ class KnownStores:
         return name
 
     def file_system_is_known(self, root: str) -> bool:
-        """Whether the file system was looked at within the last minute, with whatever result."""
+        """Whether the file system was looked at within the last minute, with any result."""
         return self._type_of_root.get(root, self.clock()) is not None
 
     def is_known_as_local(self, root: str) -> bool:
         """Whether files below a root are known to be on this machine, and may be read inline.
 
-        False where that is not known, and on systems that cannot read without a wait (RWF_NOWAIT).
+        False if it isn't known, and on systems without reads that never wait (RWF_NOWAIT).
         """
         name = self._type_of_root.get(root, self.clock())
         return name in _LOCAL_TYPES and hasattr(os, "RWF_NOWAIT")
@@ -168,30 +167,31 @@ class KnownStores:
     def may_read_inline(self, root: str) -> bool:
         """Whether files below a root may be read on the event loop.
 
-        They are known to be on this machine, and no read there would have waited in the last
-        second.
+        True if they are known to be on this machine, and no read below the root would have waited
+        in the last second.
         """
         return self.is_known_as_local(root) and not self._root_waits.get(root, self.clock())
 
     def avoid_inline_reads(self, root: str) -> None:
-        """Keep reads below a root off the event loop for a second, as one would have waited."""
+        """Keep reads below a root off the event loop for a second, after one would have waited."""
         self._root_waits.record(root, value=True, until=self.clock() + _WAIT_SECONDS)
 
     def is_on_local_file_system(self, descriptor: int) -> bool:
-        """Whether an open file is on this machine; False where that is not known."""
+        """Whether an open file is on this machine; False if it isn't known."""
         return self._type_of(descriptor) in _LOCAL_TYPES
 
     def has_mandatory_locks(self, descriptor: int, root: str) -> bool:
-        """Whether a lock of an open file below a root refuses the reads and writes of others.
+        """Whether a lock on an open file below a root blocks reads and writes of other processes.
 
-        So on SMB. False where that is not known, and without locks. Records where the root is.
+        True on SMB. False if it isn't known, and without locks. Records the file system of the
+        root.
         """
         return self.record_file_system_unless_known(descriptor, root) in _TYPES_WITH_MANDATORY_LOCKS
 
     def _type_of(self, descriptor: int) -> FileSystemTypeOrEmpty:
-        """The type of the file system of an open file; empty if it cannot be found out.
+        """The type of the file system of an open file; empty if it isn't known.
 
-        Reads it from the system, unless the device is a disk whose type is known.
+        Reads the type from the system, unless the device is a disk with a known type.
         """
         device = os.fstat(descriptor).st_dev
         name = self._type_of_device.get(device, self.clock())
@@ -203,7 +203,7 @@ class KnownStores:
         return name
 
     def _mounted_type(self, descriptor: int) -> FileSystemTypeOrEmpty:
-        """The type of the file system of an open file, out of the table of mounts, or empty."""
+        """The type of the file system of an open file in the table of mounts, or empty."""
         try:
             lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
             (mount_id,) = (line.split()[1] for line in lines if line.startswith("mnt_id:"))
@@ -230,7 +230,7 @@ class KnownStores:
         return _is_store(self._stores_without_ranges.get(id(store), self.clock()), store)
 
     def record_range_answer(self, store: object, origin: str) -> None:
-        """Remember that a store has answered a range with a range: for all stores of its origin."""
+        """Record that a store has answered a range with a range, for all stores of its origin."""
         if origin in _SERVICES:
             return
         until = self.clock() + _RANGES_SECONDS
@@ -240,12 +240,12 @@ class KnownStores:
             self._stores_with_ranges.record(id(store), ref(store), until=until)
 
     def record_whole_object_answer(self, store: object) -> IsFirstTime:
-        """Remember that a range has brought the whole object, or was refused, for ten minutes.
+        """Record for ten minutes that a range brought the whole object, or was refused.
 
-        Returns True for the first time of a store, which is when the user is warned: not again
-        where the store is asked again after this time, and still has no ranges.
+        Returns True for the first time of a store, when the user is warned. The user isn't warned
+        again if the store is tried again later, and still has no ranges.
         """
-        with counters.lock:  # of several threads, one has the first time
+        with counters.lock:  # so that only one of several threads has the first time
             is_first = not _is_store(
                 self._stores_without_ranges.get_even_if_expired(id(store)), store
             )
@@ -255,27 +255,28 @@ class KnownStores:
 
 
 def _is_store(known: ref[object] | None, store: object) -> bool:
-    """Whether the store that is known by an `id` is this one, and not an earlier one."""
+    """Whether the store that is known by an `id` is this store, and not an earlier one."""
     return known is not None and known() is store
 
 
 known_stores: Final = KnownStores()
-"""All that this process knows of stores."""
+"""All facts about stores in this process."""
 
 
 def origin_of_range_answers(service: str, address: str) -> str:
-    """By what stores are remembered that have answered a range; empty if only by themselves.
+    """The key for stores that answer ranges alike: a service or a host; empty if there is none.
 
-    `service` is the protocol of fsspec ("s3://") or the class of obstore ("S3Store"): it is the
-    origin if it always answers ranges. Else the origin is the host in `address`, if it is a URL.
+    `service` is the protocol of fsspec ("s3://") or the class of obstore ("S3Store"). It is the
+    origin if it always answers ranges. Otherwise, the origin is the host in `address`, if that is a
+    URL.
     """
     return service if service in _SERVICES else urlsplit(address).netloc
 
 
 def means_ranges_unsupported(error: Exception) -> bool:
-    """Whether an error of a store's `get` means that it cannot read ranges of the object."""
-    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
+    """Whether an error of a store's `get` means that it can't read ranges of the object."""
+    obstore = sys.modules.get("obstore.exceptions")  # loaded if the error is from obstore
     not_supported = getattr(obstore, "NotSupportedError", NotImplementedError)
-    # A range of what a server keeps compressed is not a whole stream: fsspec cannot decode it.
+    # A range of a compressed response isn't a whole stream: fsspec can't decode it.
     is_not_supported = isinstance(error, NotImplementedError | not_supported)
     return is_not_supported or "content-encoding" in str(error)

@@ -1,9 +1,10 @@
-"""Locks of the files of chunks (`flock`), so that writers of separate elements lose none.
+"""Locks on chunk files (`flock`), so that writers of separate elements don't lose any.
 
-Whoever writes into a file holds its shared lock until all bytes are written; whoever replaces or
-deletes one holds its exclusive lock from before it is read until another file has its name. Both
-look, once they hold the lock, whether the file still has the name. A missing file gets its name by
-`link`, which replaces nothing. Readers take no lock. Locks end with the process that holds them.
+A process that writes into a file holds a shared lock until all bytes are written. A process that
+replaces or deletes a file holds an exclusive lock from before it reads the file until another file
+has its name. With the lock, both check that the file still has its name. A missing file gets its
+name by `link`, which replaces nothing. Readers take no lock. Locks end with the process that holds
+them.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ try:
 except ImportError:  # Windows, where zarr's store writes
     fcntl = None  # type: ignore[assignment]
 
-# EBADF: network file systems lock exclusively only what is open for writing.
+# EBADF: on network file systems, an exclusive lock needs a file that is open for writing.
 _HAS_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 _IS_HELD: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
-# Seconds between two attempts: twice as long each time.
+# Seconds between two attempts; the time doubles each time.
 _FIRST_PAUSE: Final = 2**-12
 _LONGEST_PAUSE: Final = 2**-7
 
 _ErrnoOrZero: TypeAlias = int
-"""The number of an error of the system; 0 without one."""
+"""The number of a system error; 0 for no error."""
 
 
 def lock_if_supported(
@@ -40,24 +41,24 @@ def lock_if_supported(
 ) -> None:
     """Lock an open file, for as long as it is open or until `unlock`.
 
-    In a thread: it waits while another program holds the lock. Where the system or the file system
-    has no locks, or has some that would also stop readers (SMB), it returns without one.
+    Called in a thread, since it waits while another program holds the lock. It returns without a
+    lock if the system or the file system has no locks, or if locks would also stop readers (SMB).
 
     Parameters
     ----------
     descriptor, path
-        Of the open file.
+        Descriptor and path of the open file.
     root
-        Of the store.
+        Root of the store.
     is_shared
-        Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
+        Whether others may hold a shared lock at the same time; otherwise the lock is exclusive.
     max_seconds_without_writes
-        How long it waits for another program that holds the lock and writes nothing.
+        Time to wait for another program that holds the lock and writes nothing.
 
     Raises
     ------
     OSError
-        Of the system; EBUSY after `max_seconds_without_writes`.
+        If the system can't lock the file; EBUSY after `max_seconds_without_writes`.
     WorkCancelledError
         If the write is cancelled while it waits.
     """
@@ -74,7 +75,7 @@ def lock_if_supported(
 
 
 def _try_lock(descriptor: int, operation: int) -> _ErrnoOrZero:
-    """Number of the error of one attempt, or 0."""
+    """Error number of one attempt, or 0."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -85,9 +86,9 @@ def _try_lock(descriptor: int, operation: int) -> _ErrnoOrZero:
 def _retry_lock_until_nothing_is_written(
     descriptor: int, path: str, operation: int, max_seconds_without_writes: int
 ) -> _ErrnoOrZero:
-    """Try it again and again; the number of an error other than that of a held lock, or 0.
+    """Try repeatedly while the lock is held; return the number of any other error, or 0.
 
-    A call that waits could not be stopped, and has no end. Raises as `lock_if_supported`.
+    A blocking call might wait forever, and couldn't be stopped. Raises as `lock_if_supported`.
     """
     pause = _FIRST_PAUSE
     last_state = None
@@ -97,7 +98,7 @@ def _retry_lock_until_nothing_is_written(
             raise WorkCancelledError
         if monotonic() >= until:
             state = _state_of_file_and_temporaries(path)
-            if state == last_state:  # others who write, however long that takes, are waited for
+            if state == last_state:  # otherwise, another program is writing: wait for it
                 raise OSError(
                     errno.EBUSY,
                     f"{os.strerror(errno.EBUSY)}: another program has held a lock (flock) of the"
@@ -113,7 +114,7 @@ def _retry_lock_until_nothing_is_written(
 
 
 class _NameSizeAndTime(NamedTuple):
-    """What shows that a file has been written to."""
+    """Attributes of a file that change when it is written."""
 
     name: str
     nbytes: int
@@ -121,9 +122,9 @@ class _NameSizeAndTime(NamedTuple):
 
 
 def _state_of_file_and_temporaries(path: str) -> list[_NameSizeAndTime]:
-    """The state of the file at `path` and of those that are to replace it.
+    """The state of the file at `path` and of temporary files that will replace it.
 
-    Two states are equal if nobody has written meanwhile. Empty if the folder cannot be read.
+    Two states are equal if nothing was written in between. Empty if the folder can't be read.
     """
     folder, name = os.path.split(path)
     with suppress(OSError), os.scandir(folder) as entries:
@@ -139,7 +140,7 @@ def _state_of_file_and_temporaries(path: str) -> list[_NameSizeAndTime]:
 def unlock(descriptor: int) -> None:
     """End the lock of an open file, if there is one, before the file is closed.
 
-    A process that was forked meanwhile has the open file, too, and would keep the lock.
+    A process that was forked in the meantime shares the open file, and would keep the lock.
     """
     if fcntl is not None:
         with suppress(OSError):
@@ -147,17 +148,17 @@ def unlock(descriptor: int) -> None:
 
 
 def can_lock(path: str) -> bool:
-    """Whether writers can lock the file at `path`, or files in its folder where it is missing.
+    """Whether writers can lock the file at `path`, or files in its folder if it is missing.
 
-    In a thread, which opens the file, and locks it for a moment. A lock that another program holds
-    shows that locks work; False for a file that cannot be opened.
+    Called in a thread. It opens the file, and locks it for a moment. If another program holds the
+    lock, locks work. False if the file can't be opened.
     """
     folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 -- a string, as elsewhere
     if fcntl is None:
         return False
     try:
         descriptor = open_descriptor_if_exists(path)
-    except (OSError, ChunkFileError):  # such as a folder that must not be read
+    except (OSError, ChunkFileError):  # such as a folder without read permission
         return False
     if descriptor is None:
         return can_lock(folder)

@@ -1,4 +1,4 @@
-"""The file of a chunk mapped into memory, for NumPy views of it.
+"""The file of a chunk mapped into memory, for NumPy views of the chunk.
 
 Nothing else in this package reads through a mapping: truncating a mapped file ends the process
 (SIGBUS). A mapping lives as long as any array over it.
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
 _Identity: TypeAlias = "tuple[int, int]"  # device and inode
 
-# Otherwise each mapping keeps a file descriptor. Goes when Python 3.13 is required.
+# Without this option, each mapping keeps a file descriptor. Goes when Python 3.13 is required.
 _OPTIONS: Final[dict[str, Any]] = (
     {"trackfd": False} if sys.version_info >= (3, 13) and sys.platform != "win32" else {}
 )
 
 
 class MappedFile(mmap.mmap):
-    """A mapping of the file of a chunk, with the identity of this file."""
+    """A mapping of the file of a chunk, with the identity of the file."""
 
     identity: _Identity
 
 
 def chain_of_bases(array: Array) -> Iterator[object]:
-    """The array, the object that it is a view of, and so on.
+    """The array, its base, the base of its base, and so on.
 
-    The last one owns the memory: an array, a mapping, `bytes`, or an object of another library.
+    The last object owns the memory: an array, a mapping, `bytes`, or an object of another library.
     """
     owner: object = array
     while owner is not None:
         yield owner
-        # The base of an object of another library, too, as NumPy's `as_strided` puts one between.
+        # Objects of other classes may have a base, too: NumPy's `as_strided` inserts one.
         owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
@@ -71,10 +71,9 @@ def copy_if_maybe_mapped(
     array
         The values to write into the files, or the array to read into.
     paths
-        Of the files; looked at only if `array` is known to map a file.
+        Paths of the files; looked at only if `array` is known to map a file.
     array_is_out
-        Whether `array` is what the files are to be read into. Memory of unknown origin is not
-        copied then.
+        Whether the files are read into `array`. Memory of unknown origin isn't copied then.
     """
     for owner in chain_of_bases(array):
         identity = owner.identity if isinstance(owner, MappedFile) else None
@@ -82,8 +81,8 @@ def copy_if_maybe_mapped(
             identity = _identity_if_exists(owner.filename)
         if identity is not None:
             return array.copy() if identity in map(_identity_if_exists, paths) else array
-    # Nobody says whether other memory is that of a file: a mapping without a name, a capsule.
-    # An array that is read into is taken for shared memory, which a copy would double.
+    # Other memory may belong to a file, too: a mapping without a name, a capsule. An array to read
+    # into is assumed to be shared memory, which a copy would double.
     owns_memory = isinstance(owner, np.ndarray) and owner.flags.owndata
     if array_is_out or owns_memory or isinstance(owner, bytes | bytearray):
         return array
@@ -91,7 +90,7 @@ def copy_if_maybe_mapped(
 
 
 def _identity_if_exists(path: str | Path) -> _Identity | None:
-    """Identity of the file at `path`; None if it is missing or cannot be looked at."""
+    """Identity of the file at `path`; None if it is missing or can't be looked at."""
     with suppress(OSError):
         status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
         return status.st_dev, status.st_ino
@@ -99,15 +98,15 @@ def _identity_if_exists(path: str | Path) -> _Identity | None:
 
 
 class WritableMappings:
-    """The mappings through which a view changes files, which `sync` brings to the disk.
+    """The mappings through which a view changes files; `sync` writes the changes to the disk.
 
-    A file is synced again and again as long as a mapping of it is left, and once after that. Any
+    Each `sync` includes a file as long as one of its mappings is left, and once after that. Any
     thread may call the methods: each takes `counters.lock`.
     """
 
     def __init__(self) -> None:
-        # Mappings by the path and the identity of their file. The identity is None after
-        # `accept_any_files_at_paths`: any file at the path is synced then.
+        # Mappings by the path and the identity of their file. After `accept_any_files_at_paths`,
+        # the identity is None: any file at the path is synced.
         self._mappings: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
 
     def add(self, path: str, mapping: MappedFile) -> None:
@@ -116,7 +115,7 @@ class WritableMappings:
             self._mappings.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
     def accept_any_files_at_paths(self) -> None:
-        """Let `sync` accept whatever files are at the paths by then, replaced ones among them."""
+        """Let `sync` accept any files at the paths, including replaced files."""
         with counters.lock:
             accepted: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
             for (path, _), mappings in self._mappings.items():
@@ -124,10 +123,10 @@ class WritableMappings:
             self._mappings = accepted
 
     def sync(self) -> None:
-        """Wait until the changes of all files are on the disk.
+        """Wait until the changes of all files are on disk.
 
-        A ChunkFileError, after all have been synced, if one was replaced or deleted after it had
-        been mapped.
+        A ChunkFileError, after all files have been synced, if a file was replaced or deleted after
+        it had been mapped.
         """
         lost = []
         for path, identity in sorted([*self._mappings], key=itemgetter(0)):
@@ -140,13 +139,13 @@ class WritableMappings:
         if lost:
             others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise ChunkFileError(
-                f"{lost[0]}{others} after the view had mapped it, so that changes since then are"
-                " lost: call `refresh()`, and write them again"
+                f"{lost[0]}{others} after the view had mapped it, so changes since then are lost:"
+                " call `refresh()`, and write them again"
             )
 
 
 def _sync_file_if_exists(path: str) -> _Identity | None:
-    """Wait until the file at `path` is on the disk; its identity, or None if it is missing."""
+    """Wait until the file at `path` is on disk; return its identity, or None if it is missing."""
     descriptor = open_descriptor_if_exists(path)
     if descriptor is None:
         return None
@@ -162,9 +161,9 @@ def map_read_only_if_exists(path: str, expected_nbytes_if_known: int | None) -> 
     Parameters
     ----------
     path
-        Of the file of a chunk.
+        Path of the file of a chunk.
     expected_nbytes_if_known
-        Size that the file must have; None for a shard, of which any size is mapped.
+        Required size of the file; None for a shard, which is mapped with any size.
 
     Raises
     ------
@@ -180,19 +179,19 @@ def map_read_only_if_exists(path: str, expected_nbytes_if_known: int | None) -> 
 def map_writable_if_exists(
     path: str, expected_nbytes_if_known: int | None, writable_mappings: WritableMappings
 ) -> Bytes | None:
-    """As `map_read_only_if_exists`, but changes of the bytes change the file.
+    """Like `map_read_only_if_exists`, but changes of the bytes change the file.
 
     Parameters
     ----------
     path, expected_nbytes_if_known
-        As of `map_read_only_if_exists`.
+        As in `map_read_only_if_exists`.
     writable_mappings
         Gets the mapping, to sync its file after changes.
 
     Raises
     ------
     ChunkFileError
-        If the file is not a regular one, or must be replaced and not changed.
+        If the file isn't a regular file, or must be replaced rather than changed.
     ChunkSizeError
         If the file has another size.
     """
@@ -205,9 +204,9 @@ def map_writable_if_exists(
 def _map_file_if_exists(
     path: str, expected_nbytes_if_known: int | None, *, is_writable: bool
 ) -> MappedFile | bytes | None:
-    """Map the file at `path`; raises as `map_read_only_if_exists` and `map_writable_if_exists`.
+    """Map the file at `path`, with the errors of the two functions that call this one.
 
-    None if the file is missing; no bytes if it is empty, since no system maps an empty file.
+    None if the file is missing; no bytes if it is empty, since systems don't map empty files.
     """
     held: list[int] = []
     try:
@@ -239,7 +238,7 @@ def _map_file_if_exists(
 
 
 def _not_writable_error(path: str) -> ChunkFileError:
-    """Error for a file to be changed that is a symbolic link or `is_hard_linked_or_read_only`."""
+    """Error for a file that can't be changed: a link, or `is_hard_linked_or_read_only`."""
     return ChunkFileError(
         f"{path} is a symbolic link, has other names or must not be written to, and is not changed"
         ' in place: open the view with mode="r", or write through zarr (`array[...] = ...`), which'

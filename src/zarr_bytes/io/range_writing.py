@@ -1,10 +1,10 @@
-"""Writing byte ranges of an open file: a call of the system for each, or through a mapping.
+"""Writing byte ranges of an open file: with a system call for each, or through a mapping.
 
-Of many small ranges, a call for each takes four times as long as reading and writing the whole
-chunk. Through a mapping, one call copies a thousand small ranges from a file in memory. It is the
-system that copies, so that a file that is shortened meanwhile, or a full disk, doesn't end the
-process. The call is the C library's `preadv`: the objects that `os.preadv` takes cost ten times the
-copying.
+For many small ranges, one call per range takes four times as long as reading and writing the whole
+chunk. Through a mapping, one call copies a thousand small ranges from a file in memory. The system
+does the copying, so a full disk, or a file that is truncated in the meantime, doesn't end the
+process. The call is the C library's `preadv`: making the objects for `os.preadv` would take ten
+times as long as the copying.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AddressTable: TypeAlias = npt.NDArray[np.uintp]
 """A row for each range of memory: its address, and its size in bytes (C's `struct iovec`)."""
 
-_RANGES_IN_SOURCE: Final = 2**16  # whose bytes are put into the file in memory at a time
+_RANGES_IN_SOURCE: Final = 2**16  # ranges with bytes in the file in memory at a time
 
 
 class RangeUpdate(NamedTuple):
@@ -41,7 +41,7 @@ class RangeUpdate(NamedTuple):
 
     ranges: ByteRanges
     data: Bytes  # of all ranges, one after another
-    limits: Limits  # that say how they are written
+    limits: Limits  # for the way of writing
 
 
 NO_RANGES: Final = RangeUpdate(ByteRanges(0, 0), np.empty(0, np.uint8), DEFAULT_LIMITS)
@@ -53,11 +53,11 @@ class PartlyWrittenError(OSError):
     Parameters
     ----------
     error_number
-        That of the system, or EIO where it has written nothing and given no error.
+        Error number of the system, or EIO if it has written nothing without an error.
     offset
-        Of the first byte in the file that is not written.
+        Offset in the file of the first byte that isn't written.
     selection_nbytes_written
-        The number of bytes of the whole selection that are.
+        Number of bytes of the whole selection that are written.
     """
 
     def __init__(self, error_number: int, offset: int, selection_nbytes_written: int) -> None:
@@ -82,18 +82,18 @@ def _c_preadv_or_none() -> Any:  # ctypes has no types for functions of C
 _preadv: Final = _c_preadv_or_none()
 
 CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
-"""Whether the system has these calls: Linux does."""
+"""Whether the system has these calls, as Linux does."""
 
 
 def write_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> None:
     """Write the new bytes of ranges to an open file of `file_nbytes` bytes.
 
-    A PartlyWrittenError if the system stops it. If the file gets another size meanwhile, the rest
-    may not be written: the caller compares the size.
+    A PartlyWrittenError if the system stops the write. If the size of the file changes during the
+    write, the rest may not be written: the caller compares the size.
     """
     ranges, data, limits = update
     done = 0  # ranges
-    # Only on a local file system: others send every mapped page whole.
+    # Only on a local file system: others send every mapped page as a whole.
     if (
         CAN_MAP
         and ranges.number_of_ranges() >= limits.mapped_ranges
@@ -109,9 +109,9 @@ def write_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> None
 
 
 def write_block(descriptor: int, memory: memoryview, start: int, nbytes_before: int) -> None:
-    """Write all of `memory` at the offset `start`, however little the system takes at a time.
+    """Write all of `memory` at the offset `start`, in as many system calls as needed.
 
-    `nbytes_before` is the number of bytes of the selection that are written, for a
+    `nbytes_before` is the number of bytes of the selection that are already written, for a
     PartlyWrittenError.
     """
     done = 0
@@ -128,13 +128,13 @@ def write_block(descriptor: int, memory: memoryview, start: int, nbytes_before: 
 
 
 def _write_mapped_and_count_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> int:
-    """Write ranges through a mapping, as far as that is possible; the number of written ranges.
+    """Write ranges through a mapping, as far as possible; return the number of written ranges.
 
-    It ends where there is no mapping, or where the system stops: at the end of a file that was cut,
-    or at a full disk. The range after the written ones may be written in part.
+    The write ends if there is no mapping, or if the system stops: at the end of a truncated file,
+    or because the disk is full. The range after the written ranges may be partly written.
 
-    The bytes of some ranges are put into a file in memory. From there the system copies those of a
-    batch, one after another, to the addresses of their ranges in the mapping.
+    The bytes of some ranges are put into a file in memory. From there, the system copies them in
+    batches, one range after another, to the addresses of their ranges in the mapping.
     """
     ranges, data, limits = update
     starts, stops = ranges.starts_and_stops()
@@ -168,10 +168,10 @@ def _write_mapped_and_count_ranges(descriptor: int, update: RangeUpdate, file_nb
 
 
 def read_to_addresses(descriptor: int, table: AddressTable, offset: int) -> int:
-    """Read an open file from an offset on, into the memory that a table names.
+    """Read an open file from an offset on, into the memory at the addresses of a table.
 
-    Returns the number of bytes, or -1: a size that is not that of the table is an error of
-    the system. At most 1,024 rows, as Linux takes them. It reads no memory of Python's: addresses
-    must be those of a mapping that stays open.
+    Returns the number of bytes, or -1. If it isn't the total size of the table, the system had an
+    error. The table has at most 1,024 rows, the limit of Linux. Python doesn't protect the memory:
+    the addresses must belong to a mapping that stays open.
     """
     return int(_preadv(descriptor, table.ctypes.data, len(table), offset))

@@ -1,10 +1,10 @@
 """Objects that are parts of files: kerchunk's references, and the manifests of VirtualiZarr.
 
-A store of references has no objects of its own: for a key it names a file, an offset and a length.
-Here these are looked up without the store's `get`, so that a file is opened once for all of its
-chunks, and neighbours come by one request. Bytes come by what the store itself would ask. What can
-be told by its `get` alone is left to that: keys without a reference, bytes within the references,
-whole files, and whatever isn't as it is expected here.
+A store of references has no objects of its own: it maps a key to a file, an offset and a length.
+This module looks references up without the store's `get`, so that a file is opened once for all of
+its chunks, and neighbors come in one request. Bytes come from the file system or object store that
+the store itself would use. All other cases are left to its `get`: keys without a reference, bytes
+within the references, whole files, and anything unexpected.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 _GetRange: TypeAlias = "Callable[[int, int], Awaitable[Any]]"
 
 PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]*")
-"""Keys that are names of files for obstore, too, which has other names for other characters."""
+"""Keys that obstore uses as file names unchanged; it encodes other characters."""
 
 
 class ReferencedFile(NamedTuple):
-    """A file that chunks are parts of."""
+    """A file of which chunks are parts."""
 
-    name: str  # as the references have it
-    local_path: str  # that is opened here; empty if `get_range` must be asked
-    get_range: _GetRange  # on the event loop of the store; its errors are of any class
+    name: str  # as in the references
+    local_path: str  # opened by this package; empty if `get_range` must be used
+    get_range: _GetRange  # on the event loop of the store; may raise any error
 
 
 class FilePart(NamedTuple):
@@ -46,14 +46,14 @@ class FilePart(NamedTuple):
 
 
 class References(Protocol):
-    """Where the objects of a store are. For one read; any thread may use it, one at a time."""
+    """The locations of the objects of a store, for one read; for one thread at a time."""
 
     def part_unless_store_must_be_asked(self, key: str) -> FilePart | None:
-        """The part of a file that an object is; None if the store must be asked for it."""
+        """The part of a file with this object; None if the store must read the object."""
 
 
 def is_exactly(instance: object, module_name: str, class_name: str) -> bool:
-    """Whether an object is one of this class, and not of one that derives from it.
+    """Whether an object is an instance of exactly this class, not of a derived class.
 
     The module is not imported.
     """
@@ -61,14 +61,14 @@ def is_exactly(instance: object, module_name: str, class_name: str) -> bool:
 
 
 def is_local_file_system(file_system: object) -> bool:
-    """Whether a file system is fsspec's own one of local files."""
+    """Whether a file system is exactly fsspec's file system of local files."""
     return is_exactly(file_system, "fsspec.implementations.local", "LocalFileSystem")
 
 
 def is_obstore_local_store_without_links(obstore_store: Any) -> bool:
-    """Whether a store is obstore's own one of local files, in a folder where no link leads.
+    """Whether a store is exactly obstore's store of local files, with no link in its folder path.
 
-    obstore keeps the folder that it has found when the store was made.
+    obstore keeps the folder that it found when the store was made.
     """
     if not is_exactly(obstore_store, "obstore.store", "LocalStore"):
         return False
@@ -86,7 +86,7 @@ def references_of_fsspec_if_any(store: FsspecStore) -> References | None:
 
 
 class _FsspecReferences:
-    """Those of a `ReferenceFileSystem`: JSON, or parquet files that it reads as they are needed."""
+    """References of a `ReferenceFileSystem`: JSON, or parquet files that it reads when needed."""
 
     def __init__(self, store: FsspecStore) -> None:
         self._file_system: Any = store.fs
@@ -130,17 +130,17 @@ class _FsspecReferences:
 
 
 class ManifestReferences:
-    """Those of a `ManifestStore` of VirtualiZarr, and the stores of its registry."""
+    """References of VirtualiZarr's `ManifestStore`, and the stores of its registry."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._files: dict[str, ReferencedFile] = {}
 
     def part_unless_store_must_be_asked(self, key: str) -> FilePart | None:
-        """As of `References`."""
-        # Private, up to VirtualiZarr 2.8: as its `get` does it.
+        """As in `References`."""
+        # Private, up to VirtualiZarr 2.8: as in its `get`.
         module = sys.modules["virtualizarr.manifests.store"]
-        with suppress(Exception):  # of the store: its `get` has the one to raise
+        with suppress(Exception):  # from the store: its `get` will raise the actual error
             node, _ = module._get_deepest_group_or_array(self._store._group, key)
             separator = getattr(node.metadata.chunk_key_encoding, "separator", ".")
             indices = module.parse_manifest_index(key, separator, expand_pattern=True)

@@ -1,7 +1,7 @@
 """Names of stores and of chunks in messages and results: by class, and by root or URL.
 
-Never by the text of a store of another package, which may be of any length: a `ManifestStore` of
-VirtualiZarr has thousands of characters, and a store of Icechunk has several lines.
+The text of a store of another package isn't used, since it may have any length: a `ManifestStore`
+of VirtualiZarr has thousands of characters, and a store of Icechunk has several lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zarr_bytes.zarr_versions import MEMORY_STORES, wrapped_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Stores whose text is a URL, by which zarr opens them; its scheme says the class.
+# Stores with a URL as text, which zarr can open; the scheme implies the class.
 _NAMED_BY_URL: Final = (LocalStore, ZipStore, *MEMORY_STORES)
 _LOCATION_ATTRIBUTES: Final = ("url", "root", "path")
 _MAX_LOCATION_LENGTH: Final = 200  # characters
@@ -27,12 +27,13 @@ def store_name(store: object) -> str:
     """Name of a store for messages: ``file:///data/a.zarr``, ``FsspecStore(s3://bucket/a.zarr)``.
 
     Stores of one class without a root or URL have the address of the object:
-    ``ManifestStore(0x7f5e2c)``. Nothing is raised, whatever the store's own properties raise.
+    ``ManifestStore(0x7f5e2c)``. Nothing is raised, even if the properties of the store raise
+    errors.
     """
     if type(store) in _NAMED_BY_URL:
         return str(store)
     location = hex(id(store))
-    with suppress(Exception):  # of any store: no message fails for a name
+    with suppress(Exception):  # from any store: no message may fail because of a name
         location = next(_iter_locations(store), location)
     return f"{type(store).__name__}({location[:_MAX_LOCATION_LENGTH]})"
 
@@ -44,9 +45,9 @@ def store_path_name(store_path: StorePath) -> str:
 
 
 def _iter_locations(store: Any) -> Iterator[str]:
-    """The URLs, roots and paths that a store has, the one that says most first; often none.
+    """The URLs, roots and paths of a store, the most specific first; often none.
 
-    Raises what the properties of the store raise.
+    Raises the errors that the properties of the store raise.
     """
     if isinstance(store, WrapperStore):
         yield store_name(wrapped_store(store))

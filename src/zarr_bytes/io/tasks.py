@@ -1,8 +1,8 @@
 """Concurrent work: requests on the event loop and chunks in threads, as many as zarr allows.
 
-The coroutines run on the event loop of their caller, which is zarr's own for a call of zarr's
-synchronous functions. Only `map_in_threads` uses other threads. Whoever cancels or fails gets his
-error once nothing of the work is under way any more, in any thread.
+The coroutines run on the event loop of their caller, which is zarr's own for zarr's synchronous
+functions. Only `map_in_threads` uses other threads. After a failure or a cancellation, the error is
+raised when no part of the work is running anymore, in any thread.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ R = TypeVar("R")
 
 
 class StopRequestsError(Exception):
-    """No other request is needed. It steers: raised by work, it cancels the other work.
+    """No other request is needed: work raises this error to cancel the other work.
 
-    `map_concurrently` raises any other error of the same moment instead.
+    If another error occurs at the same time, `map_concurrently` raises that one instead.
     """
 
 
 class WorkCancelledError(Exception):
-    """Work in a thread has ended early, since nobody needs it. It steers, and no caller sees it."""
+    """Work in a thread has ended early because it isn't needed; not visible to users."""
 
 
 work_cancelled_check: ContextVar[Callable[[], bool]] = ContextVar(
     "work_cancelled_check", default=lambda: False
 )
-"""In a thread of `map_in_threads`, a function that says whether nobody needs its work any more.
+"""In a thread of `map_in_threads`, a function that tells whether its work isn't needed anymore.
 
-It returns True once the caller is cancelled or other work has failed. Work that waits for a lock
-calls it now and then, and raises a WorkCancelledError. Elsewhere it always returns False.
+It returns True after the caller is cancelled or other work has failed. Work that waits for a lock
+calls the function regularly, and raises a WorkCancelledError. In other threads, it always returns
+False.
 """
 
 
@@ -58,12 +59,13 @@ async def map_concurrently(
 ) -> list[R]:
     """Results of `work` for each of `items`, in their order, at most `max_at_once` at a time.
 
-    None is zarr's ``async.concurrency``. `items` may be a generator: each is taken
-    when a slot is free. All runs on the event loop of the caller: in the caller's own task if one
-    task is enough, and else in a task for each slot.
+    If `max_at_once` is None, it is zarr's ``async.concurrency``. `items` may be a generator: an
+    item is taken when a slot is free. All work runs on the event loop of the caller: in the
+    caller's own task if one task is enough, and otherwise in one task for each slot.
 
-    The first failure cancels the others, and its error is raised, ungrouped. If the caller is
-    cancelled, the tasks are, too; their end is waited for in both cases.
+    The first failure cancels the other tasks, and its error is raised without a group. If the
+    caller is cancelled, the tasks are cancelled, too. In both cases, the function waits for their
+    end.
     """
     numbered_items = iter(enumerate(items))
     first_items = deque(islice(numbered_items, max_at_once or max_concurrent_requests()))
@@ -89,9 +91,9 @@ async def map_concurrently(
 async def _run_in_tasks(run: Callable[[], Coroutine[None, None, None]], task_count: int) -> None:
     """Call `run` in `task_count` tasks of the running loop, and wait for all of them.
 
-    As a TaskGroup: a failure cancels the other tasks, and so does a cancellation of the caller,
-    which is raised. Otherwise the first error is raised by itself, or the first that is no
-    StopRequestsError. A CancelledError of the store's own is such an error.
+    As in a TaskGroup, a failure cancels the other tasks, and so does a cancellation of the caller,
+    which is raised. Otherwise, the first error that isn't a StopRequestsError is raised by itself,
+    or a StopRequestsError if there is no other. A CancelledError from the store counts as an error.
     """
     failures: list[BaseException] = []
     running: list[asyncio.Task[None]] = []
@@ -120,12 +122,13 @@ _DEFAULT_OF_ZARR: Final = 10  # requests
 
 
 def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
-    """Most requests that are under way at once, if they are small; large ones are among them.
+    """Maximum number of concurrent small requests; it includes large requests.
 
-    Small requests have fewer bytes than `Limits.min_piece_nbytes`: they wait for their answer
-    longer than for its bytes. For a remote store, this is ``zarr_bytes.small_requests`` where
-    ``async.concurrency`` has its default. Otherwise it is ``async.concurrency``, as for large
-    requests: a store on this machine answers no sooner if more of them are under way.
+    A request is small if it has fewer bytes than `Limits.min_piece_nbytes`: it waits longer for the
+    answer to begin than for its bytes. For a remote store, the number is
+    ``zarr_bytes.small_requests`` if ``async.concurrency`` has its default. Otherwise it is
+    ``async.concurrency``, as for large requests: a store on this machine does not answer sooner if
+    more requests are under way.
     """
     limit = max_concurrent_requests()
     if limit != _DEFAULT_OF_ZARR or not is_remote:
@@ -134,13 +137,13 @@ def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
 
 
 def max_concurrent_requests() -> int:
-    """Most large requests that are under way at once: zarr's ``async.concurrency``, in any thread.
+    """Maximum number of concurrent large requests: zarr's ``async.concurrency``, in any thread.
 
-    zarr takes any number, and starts another request while fewer than that are under way, so that
-    2.5 is 3. None and 0 are no limit here. A ValueError for anything else.
+    zarr accepts any number, and starts a request while fewer than that number are running, so 2.5
+    means 3. None and 0 mean no limit here. A ValueError for anything else.
     """
     limit = zarr_setting_or_default("async.concurrency", _DEFAULT_OF_ZARR)
-    if type(limit) is int and 0 < limit < _NO_LIMIT:  # the usual case, asked for every chunk
+    if type(limit) is int and 0 < limit < _NO_LIMIT:  # the usual case, checked for every chunk
         return limit
     if limit is None:
         return _NO_LIMIT
@@ -156,10 +159,10 @@ def max_concurrent_requests() -> int:
 def max_objects_at_once(
     total_selected_nbytes: int, object_count: int, min_large_nbytes: int, *, is_remote: bool
 ) -> int:
-    """Most objects of a read that are under way at once, by the bytes that are selected of them.
+    """Maximum number of objects of a read that are read at a time, by their selected bytes.
 
-    Requests of `min_large_nbytes` bytes are large. Those that turn out larger than the selection
-    wait for one of the fewer slots for large ones.
+    Requests of `min_large_nbytes` bytes or more are large. Requests that become larger than the
+    selection wait for a slot for large requests, of which there are fewer.
     """
     is_small = total_selected_nbytes < min_large_nbytes * object_count
     if not is_small:
@@ -168,21 +171,22 @@ def max_objects_at_once(
 
 
 def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
-    """How many of `object_count` objects are under way with this one, itself included.
+    """Number of objects in the same round as this one, including the object itself.
 
-    Objects are read `slots` at a time, from number 0 on. In the last round they are fewer: of 25
-    objects and 10 slots, numbers 0 to 19 are among 10, and numbers 20 to 24 among 5.
+    `object_count` objects are read `slots` at a time, from number 0 on. The last round may have
+    fewer: for 25 objects and 10 slots, numbers 0 to 19 are in rounds of 10, and numbers 20 to 24 in
+    a round of 5.
     """
     in_last_round = object_count % slots
     return slots if object_number < object_count - in_last_round else in_last_round
 
 
 class RequestLimits(NamedTuple):
-    """Most requests that are under way at once."""
+    """Maximum numbers of concurrent requests."""
 
     large: int
-    small: int  # large ones are among them
-    pieces: int  # for so many a long range is cut: 1 if it would not come sooner in several
+    small: int  # includes large requests
+    pieces: int  # that a long range is cut into; 1 if cutting does not make it come sooner
 
 
 ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
@@ -191,10 +195,10 @@ ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
 def request_limits(
     objects_at_once: int = 1, *, are_shards: bool = False, is_remote: bool = True
 ) -> RequestLimits:
-    """Most requests at once of a read that has `objects_at_once` chunks or shards under way.
+    """Maximum numbers of requests for a read of `objects_at_once` chunks or shards at a time.
 
-    Of chunks, as many as of all reads together. zarr's ``async.concurrency`` is the number of
-    shards at once and the number of ranges of each of them, and so it is here.
+    For chunks, these are the limits of all reads together. zarr applies ``async.concurrency`` to
+    the shards and to the ranges of each shard, and so do these limits.
     """
     large = max_concurrent_requests()
     small = max_concurrent_small_requests(is_remote=is_remote)
@@ -205,7 +209,7 @@ def request_limits(
 
 
 class _Slots:
-    """Places for small and large work on one event loop: large work takes one of either kind."""
+    """Slots for small and large work on one event loop; large work takes one slot of each kind."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._any = asyncio.Semaphore(limits.small)
@@ -213,7 +217,7 @@ class _Slots:
 
     @asynccontextmanager
     async def take(self, *, is_small: bool) -> AsyncIterator[None]:
-        """A place for work, for a block; waits until there is one."""
+        """A slot for the work in a block; waits until there is one."""
         if is_small:
             async with self._any:
                 yield
@@ -225,11 +229,11 @@ class _Slots:
 class LoopSlots(NamedTuple):
     """The slots of one event loop."""
 
-    for_request: _Slots  # while a store is asked
+    for_request: _Slots  # during a request to a store
     for_fetched_bytes: _Slots  # while the bytes of a fetch are in memory
 
 
-# Those of the event loops of all threads, so that the chunks of all reads share zarr's limit.
+# The slots of the event loops of all threads, so that the chunks of all reads share zarr's limit.
 _slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RequestLimits, LoopSlots]]()
 
 
@@ -241,7 +245,7 @@ def slots_of_running_loop(limits: RequestLimits) -> LoopSlots:
         for reference in _slots_by_loop.keyrefs():
             other = reference()
             if other is not None and other.is_closed():
-                # A semaphore that has waited keeps its loop, so that no other one deletes this.
+                # A semaphore that has waited refers to its loop, so the weak key never expires.
                 _slots_by_loop.pop(other, None)
         slots_by_limits = _slots_by_loop[loop] = {}
     slots = slots_by_limits.get(limits)
@@ -251,11 +255,9 @@ def slots_of_running_loop(limits: RequestLimits) -> LoopSlots:
 
 
 def run_coroutine_that_never_waits(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that waits for nothing, in the calling thread and without a loop.
+    """Run a coroutine that never waits, in the calling thread and without a loop.
 
-    Returns its result.
-
-    Raises what the coroutine raises, and a RuntimeError if it waits.
+    Returns the result of the coroutine. Raises its errors, and a RuntimeError if it waits.
     """
     try:
         coroutine.send(None)
@@ -265,7 +267,7 @@ def run_coroutine_that_never_waits(coroutine: Coroutine[object, None, T]) -> T:
 
 
 def max_codec_pipeline_workers() -> int:
-    """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one a core."""
+    """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one per core."""
     setting = zarr_setting_or_default("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
@@ -278,16 +280,18 @@ async def map_in_threads(
 ) -> list[R]:
     """Results of `work` for each of `items`, in their order.
 
-    `work` is called `thread_count` times, in as many threads of the `executor`; None is that of the
-    event loop. It gets an iterator over items that no other thread takes, and yields the result of
-    each before it takes the next, as ``partial(map, function)`` does. It sees the context variables
-    of the caller, and `work_cancelled_check`. The caller's task waits on its event loop meanwhile.
+    `work` is called `thread_count` times, in as many threads of the `executor`; None is the
+    executor of the event loop. `work` gets an iterator over items that no other thread takes, and
+    yields the result of each item before it takes the next, as ``partial(map, function)`` does. It
+    sees the context variables of the caller, and `work_cancelled_check`. The caller's task waits on
+    its event loop until all threads end.
 
-    After an error, or where the caller is cancelled, no other item is begun. Those that have begun
-    are waited for, and then the error is raised, of several threads that of the first in their
-    order, or the CancelledError. What they have written by then stays.
+    After an error, or if the caller is cancelled, no other item is begun. The function waits for
+    items that have begun, and then raises the error or the CancelledError; of errors in several
+    threads, it raises that of the first thread in their order. Results that have been written by
+    then stay.
     """
-    waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
+    waiting = deque(enumerate(items))  # an iterator would be safe only with the GIL
     results: dict[int, R] = {}
     is_cancelled = Event()
 
@@ -296,7 +300,7 @@ async def map_in_threads(
         waiting.clear()
 
     def run() -> None:
-        i = -1  # number of the item that `work` has taken last
+        i = -1  # number of the last item that `work` has taken
 
         def next_items() -> Iterator[T]:
             nonlocal i
@@ -329,11 +333,11 @@ async def map_in_threads(
 
 
 async def _result_once_threads_have_ended(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
-    """The result of `work`, which is under way in threads; on the event loop of the caller.
+    """The result of `work`, which is running in threads; on the event loop of the caller.
 
-    If the caller is cancelled, `stop` is called, on the event loop, to let the threads end early.
-    The CancelledError is raised when they have ended, and not before: they write into memory of the
-    caller. An error of theirs is dropped then.
+    If the caller is cancelled, `stop` is called on the event loop to end the threads early. The
+    CancelledError is raised only after all threads have ended, since they write into memory of the
+    caller. Errors from the threads are dropped in that case.
     """
     try:
         return await asyncio.shield(work)
