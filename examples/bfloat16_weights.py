@@ -1,8 +1,8 @@
 """A model's weights in bfloat16: written by TensorStore, read by zarr, changed, and read back.
 
-TensorStore writes bfloat16, which plain zarr cannot open. With zarr-bytes, the weights are arrays
-like any other. The embedding of 32,000 tokens is one uncompressed chunk, and zarr reads only the
-rows of five tokens from it.
+TensorStore writes bfloat16, which plain zarr can't open. With zarr-bytes, the weights are ordinary
+arrays. The embedding of 32,000 tokens is one uncompressed chunk, and zarr reads only the rows of
+five tokens from it.
 
     python examples/bfloat16_weights.py [--picture PATH]
 
@@ -35,7 +35,7 @@ def tensorstore_at(path: Path, **options: object) -> ts.TensorStore:
 
 
 def write(folder: Path) -> dict[str, np.ndarray]:
-    """Write random weights: for each layer an array of one chunk."""
+    """Write random weights: one array of one chunk for each layer."""
     random = np.random.default_rng(0)
     weights = {}
     for name, shape in LAYERS.items():

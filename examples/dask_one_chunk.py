@@ -45,7 +45,7 @@ def draw(read: dict[str, list[int]], nbytes: int) -> "Figure":
 
 
 def main() -> None:
-    """Sum the blocks each way."""
+    """Sum the blocks in both ways."""
     picture = gallery.picture_path(__doc__)
     values = np.random.default_rng(0).random(SHAPE)
     blocks = values.size // np.prod(BLOCKS)

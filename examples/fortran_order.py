@@ -1,9 +1,9 @@
 """A level and a profile of a field that a simulation in Fortran has written, read as Zarr.
 
 The file is the output of `write(10) temperature` to a stream: the first axis varies fastest. A
-zarr.json with a `transpose`, and a link to the file, make it a Zarr array of one chunk. Plain zarr
-reads the whole file for any selection. zarr-bytes reads only the selection, and so does zarrs, a
-pipeline in Rust.
+zarr.json with a `transpose`, and a link to the file, make the file a Zarr array of one chunk. Plain
+zarr reads the whole file for any selection. zarr-bytes reads only the selection, and so does zarrs,
+a pipeline in Rust.
 
     python examples/fortran_order.py [--picture PATH]
 
@@ -81,7 +81,7 @@ def main() -> None:
         open_array = partial(zarr.open_array, folder, mode="r")
         costs = gallery.compare(open_array, SELECTIONS, field, WAYS)
     for what, selection in SELECTIONS.items():
-        # A few more bytes are the number of processors, which Python reads from the system.
+        # Python also reads the number of processors from the system, which adds a few bytes.
         if costs[what]["zarr-bytes"].nbytes > field[selection].nbytes + 64:
             raise SystemExit(f"{what}: {field[selection].nbytes:,} bytes should have been read")
     table = [gallery.compared(what, ways) for what, ways in costs.items()]

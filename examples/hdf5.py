@@ -1,7 +1,7 @@
 """A stretch of a recording in an HDF5 file, read as Zarr through VirtualiZarr.
 
 By default, h5py stores a dataset as one uncompressed run of bytes. Raw recordings of neurons in NWB
-files often have this form. VirtualiZarr shows such a dataset as one chunk. Plain zarr reads the
+files often have this form. VirtualiZarr presents such a dataset as one chunk. Plain zarr reads the
 whole chunk for any selection; zarr-bytes reads only the selection.
 
     python examples/hdf5.py [--picture PATH]

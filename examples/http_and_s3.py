@@ -1,9 +1,9 @@
 """An array behind HTTP and in S3: bytes that the servers send, with zarr-bytes and without.
 
 Both servers run on this machine: aiohttp serves files, and moto imitates S3. A proxy in front of
-each counts all bytes it sends, headers included. The array is one chunk. Plain zarr fetches all of
-it for any selection; zarr-bytes fetches only the selection. No times are given, because there is no
-network to wait for, and moto copies the whole object for each request.
+each server counts all bytes that the server sends, headers included. The array is one chunk. Plain
+zarr fetches the whole chunk for any selection; zarr-bytes fetches only the selection. No times are
+given, because there is no network to wait for, and moto copies the whole object for each request.
 
     python examples/http_and_s3.py [--picture PATH]
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHAPE = (32, 512, 512)  # time, y, x: 34 MB of float32
-SELECTIONS = {  # with the bytes and the requests that are needed
+SELECTIONS = {  # with the necessary bytes and requests
     "one time step": (np.s_[20], 512 * 512 * 4, 1),
     # From the first value to the last of each time step: a gap costs less than a request.
     "a region, all times": (np.s_[:, 200:240, 300:340], 32 * (39 * 512 + 40) * 4, 32),

@@ -1,6 +1,6 @@
 """A NetCDF-3 file, read with VirtualiZarr and xarray: bytes and times, with zarr-bytes and without.
 
-A variable of a NetCDF-3 file is one uncompressed run of bytes, so VirtualiZarr shows it as one
+A variable of a NetCDF-3 file is one uncompressed run of bytes, so VirtualiZarr presents it as one
 chunk. Plain zarr reads the whole chunk for any selection; zarr-bytes reads only the selection.
 
     python examples/netcdf3.py [--picture PATH]

@@ -1,11 +1,11 @@
 """A NetCDF-3 file with an unlimited time, read through kerchunk's references: local and over HTTP.
 
 The file has a record for each time step, and the references have a chunk for each record. For each
-chunk, plain zarr opens the file or sends a request, and reads the chunk whole. zarr-bytes opens a
-local file once and reads the selection. From a server it requests the selection, 32 small requests
-at a time, and records that lie one behind the other are joined.
+chunk, plain zarr opens the file or sends a request, and reads the whole chunk. zarr-bytes opens a
+local file once and reads the selection. From a server, it requests the selection, with 32 small
+requests at a time and joined requests for consecutive records.
 
-The server is another process of this machine, and begins each response after 20 ms.
+The server is another process on this machine, and begins each response after 20 ms.
 
     python examples/netcdf3_records.py [--picture PATH]
 
@@ -45,14 +45,14 @@ NEEDED = {  # files opened, requests and bytes
     ("local file", "a series at one point"): (1, 0, SHAPE["time"] * 4),
     ("local file", "30 days"): (1, 0, 30 * RECORD_NBYTES),
     ("HTTP", "a series at one point"): (0, 365, SHAPE["time"] * 4),
-    # Three records for each request, and the time between two records, of 8 bytes.
+    # Each request has three records, and the time between two records, which has 8 bytes.
     ("HTTP", "30 days"): (0, 10, 30 * RECORD_NBYTES + 20 * 8),
 }
 SECONDS_TO_ANSWER = 0.02
 
 
 class Access:
-    """How often this process opens a file, and the requests and bytes that a server has sent."""
+    """Counts of a file's opens in this process, and of a server's requests and sent bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.opens = str(path), 0
@@ -60,7 +60,7 @@ class Access:
         sys.addaudithook(self.count_open)
 
     def count_open(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Count an event of Python, if it is that the file is opened."""
+        """Count an event of Python if it opens the file."""
         if event == "open" and arguments[0] == self.path:
             self.opens += 1
 
@@ -88,7 +88,7 @@ def serve(folder: str, listening: socket.socket, sent: "SynchronizedArray[int]")
 
 @contextmanager
 def server_of(folder: str, sent: "SynchronizedArray[int]") -> Iterator[str]:
-    """The URL of a server of a folder, in a process of its own."""
+    """The URL of a server of a folder, which runs in a separate process."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         arguments = folder, listening, sent
         process = multiprocessing.get_context("spawn").Process(target=serve, args=arguments)
@@ -112,7 +112,7 @@ def temperatures() -> xr.DataArray:
 
 
 def write(path: Path, values: xr.DataArray) -> None:
-    """Write a NetCDF-3 file whose time is unlimited."""
+    """Write a NetCDF-3 file with an unlimited time."""
     with netcdf_file(path, "w", version=2) as file:
         for name, size in SHAPE.items():
             file.createDimension(name, None if name == "time" else size)
@@ -124,7 +124,7 @@ def write(path: Path, values: xr.DataArray) -> None:
 
 def open_array(references: dict[str, object]) -> xr.DataArray:
     """The variable of kerchunk's references as an array of xarray."""
-    options = {"chunks": None}  # without Dask, whose tasks would read one chunk each
+    options = {"chunks": None}  # without Dask, where each task would read one chunk
     dataset = xr.open_dataset(references, engine="kerchunk", open_dataset_options=options)
     return dataset["temperature"]
 
@@ -175,7 +175,7 @@ def main() -> None:
                         cost = gallery.Cost(sent, cost.seconds)
                     found, needed = (opens, requests, cost.nbytes), NEEDED[place, what]
                     if way == "zarr-bytes" and found != needed:
-                        raise SystemExit(f"{place}, {what}: {found} in place of {needed}")
+                        raise SystemExit(f"{place}, {what}: {found} instead of {needed}")
                     drawn.setdefault(f"{place}: {what}", {})[way] = cost
                     row = {"from": place, "selection": what, "with": way}
                     row |= {"files opened": str(opens), "requests": str(requests)}

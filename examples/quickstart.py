@@ -18,14 +18,14 @@ import astropy.io.fits
 import gallery
 import matplotlib
 import numpy as np
-import zarr  # and nothing of zarr-bytes: installing it is enough
+import zarr  # zarr-bytes isn't imported: installing it is enough
 
 SIDE = 6000  # pixels
 STAR = np.s_[3968:4032, 1968:2032]
 
 
 def cluster() -> np.ndarray:
-    """A cluster of stars on a noisy sky, with a bright one where it is selected."""
+    """A cluster of stars on a noisy sky, with a bright star at the selection."""
     random = np.random.default_rng(13)
     image = random.integers(90, 110, (SIDE, SIDE), "int16")
     y, x = np.ogrid[-32:32, -32:32]

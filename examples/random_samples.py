@@ -1,11 +1,11 @@
-"""Samples that a training loop draws at random from a Zarr array: samples a second, in four ways.
+"""Samples that a training loop draws at random from a Zarr array: samples per second in four ways.
 
 A linear model learns the place of a spot in a noisy picture of 4 KiB, by stochastic gradient
 descent. Each step takes 64 of 16,384 pictures, in random order and one by one, as a data loader
 does. The pictures are a Zarr array in chunks of 1 MB, without compression. Plain zarr reads a whole
-chunk for each picture. With zarr-bytes, and no other change, zarr reads the bytes of the picture. A
-view maps the chunks, and needs no call to zarr. For comparison, NumPy maps an `.npy` file of these
-pictures. The model must be equal to the bit in all ways.
+chunk for each picture. With zarr-bytes, and no other change, zarr reads only the bytes of the
+picture. A view maps the chunks, and needs no call to zarr. For comparison, NumPy maps an `.npy`
+file with the pictures. The model must be identical, bit for bit, in all ways.
 
     python examples/random_samples.py [--picture PATH]
 
@@ -85,7 +85,7 @@ def measured(act: Callable[[], np.ndarray], rounds: int) -> tuple[np.ndarray, ga
 
 
 def draw(rates: dict[str, float]) -> "Figure":
-    """Draw the samples a second of each way."""
+    """Draw the samples per second of each way."""
     figure, axes = gallery.new_figure(figsize=(5, 2.2))
     for place, (way, rate) in enumerate(rates.items()):
         colour = gallery.BLUE if "bytes" in way else gallery.GREY

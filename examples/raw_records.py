@@ -5,7 +5,7 @@ number of the station, big-endian, then 1000 samples of 24 bits. The file become
 two arrays, each a folder with a zarr.json and a link to the file:
 
 - `records`: one element for each record, with its fields;
-- `samples`: rows of `r24`, whose elements have 3 bytes, as a sample has.
+- `samples`: rows of `r24`, a data type of 3 bytes, the size of a sample.
 
 A bisection finds the moment of an earthquake, and only the seconds around it are read.
 
@@ -102,7 +102,7 @@ def main() -> None:
             ["station", "uint32"],
             ["samples", {"name": "raw_bytes", "configuration": {"length_bytes": 3 * SAMPLES}}],
         ]
-        # What zarr 3.1 writes, and every zarr reads; newer ones write {"name": "struct", ...}.
+        # As written by zarr 3.1, and read by every zarr; newer ones write {"name": "struct", ...}.
         record = {"name": "structured", "configuration": {"fields": fields}}
         zeros = base64.b64encode(bytes(RECORD)).decode()
         describe(folder / "records", file, (COUNT,), record, zeros)

@@ -1,8 +1,9 @@
 """One chunk, written by four processes: rows lost, bytes and seconds, with zarr-bytes and without.
 
 Each process computes every fourth row of a picture, and writes row by row into an array of one
-chunk. For each row, zarr reads the whole chunk, changes it and replaces it, and rows that others
-wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the row are written.
+chunk. For each row, zarr reads the whole chunk, changes it and replaces it, and rows that other
+processes wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the row are
+written.
 
     python examples/shared_chunk.py [--picture PATH]
 
@@ -83,7 +84,7 @@ def picture_rows(number: int) -> np.ndarray:
     """Rows `number`, `number` + 4, ... of the Mandelbrot set: how soon each point escapes."""
     y = np.linspace(-1.2, 1.2, SHAPE[0])[number::PROCESSES, np.newaxis]
     c = np.linspace(-2.3, 1.3, SHAPE[1]) + 1j * y
-    z, steps = np.zeros_like(c), np.ones(c.shape)  # 0 is what has not been written
+    z, steps = np.zeros_like(c), np.ones(c.shape)  # 0 marks unwritten points
     for _ in range(60):
         z = np.where(abs(z) < 2, z * z + c, z)
         steps += abs(z) < 2

@@ -2,15 +2,15 @@
 
 Each of eight processes computes every eighth plane of a volume, and writes plane by plane into an
 array of one shard. The shard is one file with 8 inner chunks, and all processes write into each of
-them. For each plane, zarr reads the whole shard, changes it and replaces it, and planes that others
-wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the plane are
-written. Then the ranks of `mpirun` write the volume, and the workers of a Dask cluster write blocks
-smaller than a shard.
+them. For each plane, zarr reads the whole shard, changes it and replaces it, and planes that other
+processes wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the plane
+are written. Then the ranks of `mpirun` write the volume, and the workers of a Dask cluster write
+blocks smaller than a shard.
 
     python examples/shared_shard.py [--picture PATH]
 
 Needs Linux for its count of bytes, dask[distributed], xarray, and matplotlib for the picture. The
-part with MPI is left out where mpi4py or mpirun is not installed.
+part with MPI is skipped if mpi4py or mpirun isn't installed.
 """
 
 import json
@@ -47,7 +47,7 @@ def planes(number: int) -> np.ndarray:
     y = np.linspace(-1.2, 1.2, SHAPE[1], dtype="f4")[:, np.newaxis]
     x = np.linspace(-1.5, 1.5, SHAPE[2], dtype="f4")
     a, b, c, d = np.broadcast_arrays(x, y, z, np.float32(0))
-    steps = np.ones(a.shape, "f4")  # 0 is what has not been written
+    steps = np.ones(a.shape, "f4")  # 0 marks unwritten points
     for _ in range(20):
         inside = a * a + b * b + c * c + d * d < 4
         steps += inside
@@ -74,12 +74,12 @@ def write_planes(
 
 
 def new_shard(path: str) -> None:
-    """Create an array of one shard, which is not written yet."""
+    """Create an array of one shard that isn't written yet."""
     zarr.create_array(path, shape=SHAPE, shards=SHAPE, chunks=INNER, dtype="f4", compressors=None)
 
 
 def lost_in(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Mask of the missing values; exits if another value is not as it was written."""
+    """Mask of the missing values; exits if any other value isn't as it was written."""
     is_lost = found != expected
     if found[is_lost].any():
         raise SystemExit("a value is neither missing nor as it was written")
@@ -158,7 +158,7 @@ def mpi_path(folder: str, way: str) -> str:
 
 @contextmanager
 def counted(client: object, table: list, who: str, way: str, path: str) -> Iterator[None]:
-    """Append a row: bytes that Dask's workers moved meanwhile, and values lost at `path`."""
+    """Append a row: bytes moved by Dask's workers in the block, and values lost at `path`."""
     before, begin = client.run(gallery.counters), monotonic()
     yield
     end, after = monotonic(), client.run(gallery.counters)
@@ -182,7 +182,7 @@ def value_at(i: np.ndarray, j: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def write_with_dask(folder: str) -> list:
-    """Write blocks smaller than a shard by Dask and by xarray; returns the table."""
+    """Write blocks smaller than a shard with Dask and with xarray; returns the table."""
     import dask
     import dask.array
     import xarray

@@ -1,8 +1,8 @@
 """A window of an uncompressed TIFF image, read as Zarr through virtual-tiff and VirtualiZarr.
 
 The pixels of an uncompressed TIFF are stored in strips: one run of bytes, or several. virtual-tiff
-shows each strip, or each tile of a COG, as a chunk. Plain zarr reads whole chunks; zarr-bytes reads
-only the selection.
+presents each strip, or each tile of a COG, as a chunk. Plain zarr reads whole chunks; zarr-bytes
+reads only the selection.
 
     python examples/tiff.py [--picture PATH]
 
@@ -35,7 +35,7 @@ SELECTIONS = {
 
 
 def landscape() -> np.ndarray:
-    """Heights of a landscape in metres: ridges, and smaller ridges on them."""
+    """Heights of a landscape in meters: ridges, and smaller ridges on them."""
     y, x = np.ogrid[0 : 12 : HEIGHT * 1j, 0 : 16 : WIDTH * 1j]
     heights = np.full((HEIGHT, WIDTH), 1500, "f4")
     for octave in (1, 2, 4, 8, 16):
@@ -50,12 +50,12 @@ def write(path: Path, image: np.ndarray) -> None:
     entries = [  # tag, type (3 has 16 bits, 4 has 32), value
         (256, 4, width),
         (257, 4, height),
-        (258, 3, 16),  # bits a sample
+        (258, 3, 16),  # bits per sample
         (259, 3, 1),  # no compression
         (262, 3, 1),  # black is zero
         (273, 4, 8),  # offset of the strip
-        (277, 3, 1),  # samples a pixel
-        (278, 4, height),  # rows a strip
+        (277, 3, 1),  # samples per pixel
+        (278, 4, height),  # rows per strip
         (279, 4, image.nbytes),
         (339, 3, 1),  # unsigned integers
     ]

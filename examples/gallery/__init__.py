@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXAMPLES = Path(__file__).parents[1]
-PLAIN_ZARR = {  # zarr's configuration where zarr-bytes is not installed
+PLAIN_ZARR = {  # zarr's configuration without zarr-bytes
     "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
     "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
 }
 WAYS = {"plain zarr": PLAIN_ZARR, "zarr-bytes": {}}
-HEADLINE, HEADLINE_ROW = "netcdf3", "a series at one point"  # what the front pages show
+HEADLINE, HEADLINE_ROW = "netcdf3", "a series at one point"  # shown on the front pages
 GREY, BLUE = "#7b8087", "#2f86c9"
 
 Table = list[dict[str, str]]  # rows; each has a cell for every column
@@ -93,7 +93,7 @@ def costs_in_turn(reads: dict[str, Callable[[], object]], times: int = 5) -> dic
 
 
 def cost(read: Callable[[], object], times: int = 5) -> Cost:
-    """Cost of one read, as of `costs_in_turn`."""
+    """Cost of one read, as in `costs_in_turn`."""
     return costs_in_turn({"": read}, times)[""]
 
 
@@ -104,7 +104,7 @@ def counters() -> str:
 
 
 def bytes_between(before: str, after: str) -> tuple[int, int]:
-    """Bytes read and written between two readings of the counters; -1 where there are none."""
+    """Bytes read and written between two readings of the counters; -1 without counters."""
     if not before:
         return -1, -1
     read, written, read_later, written_later = map(
