@@ -85,7 +85,7 @@ class Driver:
 
     @property
     def is_remote(self) -> bool:
-        """Whether answers may come from elsewhere, and are waited for."""
+        """Whether the store may be on another machine, so that each answer takes a while."""
         return self.cost_kind == "remote"
 
     @property
