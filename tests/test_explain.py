@@ -278,7 +278,11 @@ def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, da
     new = sum(path not in before and path.exists() for path in paths)
     replaced = sum(path.lstat().st_ino != inode for path, (inode, _) in before.items())
     assert replaced <= explained.chunks - explained.chunks_in_place <= replaced + new
-    assert explained.is_partial == (not explained.reason or not explained.chunks)
+    assert explained.is_partial or explained.reason
+    if explained.may_share:
+        assert explained.is_partial == (not explained.reason)
+    elif explained.is_partial and explained.reason and explained.chunks:
+        assert new  # which are not replaced, but another process would replace
     assert explained.is_partial or replaced
     assert explained.may_share == (explained.chunks > 0 and pipeline_of(array).in_place)
 
@@ -325,10 +329,21 @@ def test_explain_of_a_write_to_a_truncated_chunk_is_the_error_of_the_write(tmp_p
             act(array, 2)
 
 
+@pytest.mark.parametrize("options", [CHUNKS, SHARDS], ids=["chunks", "shards"])
+def test_why_a_new_chunk_may_not_be_shared_is_said(tmp_path, options):
+    """Nothing is replaced, but another process would replace what is written."""
+    options = {"compressors": None, **options}
+    array = zarr.create_array(tmp_path / "a", shape=(8, 12), dtype="f8", **options)
+    explained = explain(array, 0, write=True)
+    assert (explained.is_partial, explained.may_share) == (True, False)
+    assert explained.reason == "zarr_bytes.partial_writes was False when the array was opened"
+    assert explained.remedy.startswith("set it to True")
+
+
 def test_a_whole_chunk_and_a_part_of_another_are_not_both_written_in_place(tmp_path):
     explained = explain(made(tmp_path, CHUNKS), np.s_[:6, :7], write=True)
     assert (explained.chunks, explained.chunks_in_place, explained.is_partial) == (2, 1, True)
-    assert str(explained).startswith("Whole chunks are written: ")
+    assert str(explained).startswith("Written without reading: ")
 
 
 def test_explain_counts_inner_chunks_that_are_written_whole_or_deleted(tmp_path):
@@ -704,7 +719,7 @@ def test_the_text_of_explain_says_what_rounds_and_assumed_chunks_are(tmp_path):
             in_folder,
             COLUMN,
             {},
-            "Partial: 97 % of the bytes of the chunk are read,"
+            "Hardly partial: 97 % of the bytes of the chunk are read,"
             " and more than 99 % of the bytes read are gaps between the selected elements.",
         ),
         (in_folder, ..., {}, "Not partial: 100 % of the bytes of the chunk are read."),
@@ -763,8 +778,8 @@ def test_what_a_pipeline_of_another_package_reads_is_not_known(tmp_path):
         (
             np.s_[:6, :7],
             IN_PLACE,
-            "Whole chunks are written: none is read before, and at most 58 % of the bytes of the"
-            " chunks are written; changed in place: 1 of 2.",
+            "Written without reading: at most 58 % of the bytes of the chunks are written; changed"
+            " in place: 1 of 2.",
         ),
         (np.s_[3:3], IN_PLACE, "Nothing is written: no element is selected."),
     ],
@@ -797,7 +812,7 @@ def test_explain_says_that_partial_writes_are_off(tmp_path):
     for filled in array, stored(MemoryStore(), VALUES):
         whole = explain(filled, ..., write=True)
         assert (whole.is_partial, whole.reason) == (True, "")  # as it should be
-        assert str(whole).startswith("Whole chunks are written: ")
+        assert str(whole).startswith("Written without reading: ")
     with zarr.config.set(IN_PLACE):
         explained = explain(requested(None), np.s_[:23, 3], write=True)
         assert explained.rounds == 2  # of 23 requests, which get the chunks and then set them
@@ -976,7 +991,7 @@ def test_counting_ends_with_its_block_whatever_ends_it(tmp_path):
     array[0]
     first_line, *_, last_line = str(counted).splitlines()
     assert first_line == "1 chunk, 1 byte fetched, 0 bytes written"
-    not_counted = "Not counted: read by zarr, such as compressed chunks."
+    not_counted = "Not counted: chunks that zarr reads, such as compressed ones, and views."
     assert (last_line, counted.by_zarr) == (not_counted, 2)
     assert nothing == f"0 chunks, 0 bytes fetched, 0 bytes written\n{not_counted}"
 
@@ -1437,3 +1452,11 @@ def test_a_selection_that_zarr_does_not_permit_is_zarrs_error():
     for selection in 20, slice(None, None, -1), (1, 2):
         with pytest.raises(IndexError):
             explain(array, selection)
+
+
+def test_a_read_of_nearly_all_bytes_is_hardly_partial():
+    """Such as a column: its gaps are read over."""
+    array = stored(MemoryStore(), numbers((100, 100)), chunks=(100, 100))
+    array = zarr.open_array(CountingStore(array.store))
+    assert str(explain(array, np.s_[:, 7])).startswith("Hardly partial: ")
+    assert str(explain(array, np.s_[:2])).startswith("Partial: ")

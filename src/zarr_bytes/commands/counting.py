@@ -57,7 +57,10 @@ class Counted(Result, Counts):
         if stores:
             yield Table(names, [(name, *astuple(counts)) for name, counts in stores])
         if self.by_zarr or not self.stores:
-            yield ("Not counted: ", "bold"), "read by zarr, such as compressed chunks."
+            yield (
+                ("Not counted: ", "bold"),
+                "chunks that zarr reads, such as compressed ones, and views.",
+            )
 
 
 @contextmanager

@@ -120,6 +120,7 @@ _MAX_CHUNKS: Final = 10**6
 _LARGE_CHUNK_STEP: Final = 2**20  # bytes
 _MAX_FILES_LOOKED_AT: Final = 1000
 _MAX_ORDERED_INNER_CHUNKS: Final = 2**20  # in a shard; if there are more, C order is assumed
+_FEW_ROUNDS: Final = 4  # of requests; of more, a note says how to have fewer
 _ACCESSORS: Final = ("oindex", "vindex", "blocks")  # of an array, each with its own indexer
 _OWN_CLASSES: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
 # The attributes of an explanation that its table shows, each with a note.
@@ -197,8 +198,9 @@ class Explanation(Result):
         For a read, whether it fetches less than whole chunks. For a write, whether no chunk is read
         and then replaced; False for an array that was opened read-only.
     reason : str
-        The first reason why more than the selected bytes are fetched, why chunks are replaced, or
-        why nothing is read or written. Empty if there is none.
+        The first reason why more than the selected bytes are fetched, why chunks are replaced, why
+        processes may not share a chunk that is written in part, or why nothing is read or written.
+        Empty if there is none.
     remedy : str
         The remedy for the reason: a setting, or another way to open, select or write the array. It
         says so if there is no remedy, or if none is needed. Empty without a reason.
@@ -264,6 +266,9 @@ class Explanation(Result):
             )
         else:
             word = "Partial" if self.is_partial else "Not partial"
+            fetched = self.bytes_fetched
+            if self.is_partial and fetched and 10 * fetched > 9 * self.bytes_of_chunks:
+                word = "Hardly partial"
             yield verdict_line(word, colour, f"{self._clause_on_share_of_read()}.")
         yield ("Selection: ", "bold"), f"{self.selection} of ", self.array
         if self.reason:
@@ -288,7 +293,7 @@ class Explanation(Result):
             return "Chunks are replaced"
         if self.chunks_in_place == self.chunks:
             return "Written in place"
-        return "Whole chunks are written"
+        return "Written without reading"
 
     def _clause_on_share_of_read(self) -> str:
         """The share of the chunks that is read, and the selected part of it, in words."""
@@ -329,12 +334,11 @@ class Explanation(Result):
             return f"they are read and written whole, to change {selected} of their bytes{in_place}"
         share = f"{selected} of the bytes of the {chunks} are selected"
         if self.bytes_written is not None:
-            at_most = "at most " if self.depends_on_values else ""
             written = percentage(self.bytes_written, self.bytes_of_chunks)
-            share = f"{at_most}{written} of the bytes of the {chunks} are written"
-        if self.chunks_in_place == self.chunks:
-            return share
-        return f"none is read before, and {share}{in_place}"
+            if self.depends_on_values and not written.startswith("less than"):
+                written = f"at most {written}"
+            share = f"{written} of the bytes of the {chunks} are written"
+        return f"{share}{in_place}"
 
     def _chunks_in_words(self) -> str:
         """The kind of the files or objects; plural if there are several."""
@@ -356,6 +360,8 @@ class Explanation(Result):
             and self.bytes_fetched is not None
         ):
             return "with the indexes of shards"
+        if attribute_name == "rounds" and not self.is_write and (self.rounds or 0) > _FEW_ROUNDS:
+            return f"{_READ_ROWS['rounds']}; a longer zarr_bytes.gap.remote makes them fewer"
         return (_WRITE_ROWS if self.is_write else _READ_ROWS)[attribute_name]
 
     def _in_words(self, name: str, value: Any) -> Cell:
@@ -456,7 +462,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     elif not totals.chunks:
         reason = _Reason("no element is selected", _NOT_NEEDED)
     elif write:
-        reason = forecast.reason
+        reason = forecast.why_replaced_or_not_shared
     else:
         reason = forecast.why_whole_or_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
@@ -592,6 +598,9 @@ class _ForecastSum:
     reason : _Reason or None
         The first reason why a chunk is read whole, replaced, or left to zarr; None if there is
         none.
+    why_not_in_place : _Reason or None
+        The first reason why a part of a chunk isn't written in place, whether the chunk exists or
+        not; None if there is none.
     is_known : bool
         Whether the counts are known in advance; False if zarr reads shards or compressed chunks.
     depends_on_values
@@ -619,6 +628,7 @@ class _ForecastSum:
         self.acts = class_path(type(pipeline))
         self.totals = _Totals()
         self.reason: _Reason | None = None
+        self.why_not_in_place: _Reason | None = None
         self.is_known = True
         self.depends_on_values = False
         self._skips_empty_chunks = not array.config.write_empty_chunks
@@ -924,6 +934,8 @@ class _ForecastSum:
         why_rebuilt = write_object(update, target)
         if why_rebuilt is not None and why_replaced is None:
             why_replaced = _Reason(why_rebuilt, _how_to_preallocate(self._array))
+        if not update.replaces_all:
+            self.why_not_in_place = self.why_not_in_place or why_replaced
         totals.add(target.counts)
         if target.depends_on_values and self._skips_empty_chunks:
             self.depends_on_values = True
@@ -958,6 +970,16 @@ class _ForecastSum:
             return False
         all_in_place = totals.chunks_in_place == totals.chunks and not totals.chunks_assumed
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
+
+    @property
+    def why_replaced_or_not_shared(self) -> _Reason | None:
+        """The first reason why a write replaces a chunk, or else why a new one may not be shared.
+
+        None if there is none.
+        """
+        if self.reason is None and not self.chunks_may_have_several_writers:
+            return self.why_not_in_place
+        return self.reason
 
     def why_whole_or_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
         """The first reason why a read fetches whole chunks or unselected bytes; None if neither.
@@ -1095,7 +1117,8 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     return _Reason(
         text,
         f"{first}write the array again with compressors=None and filters=None (only TransposeCodec"
-        " is permitted), or with chunks, or inner chunks of shards, about as large as a selection",
+        " and codecs that change each element by itself are permitted), or with chunks, or inner"
+        " chunks of shards, about as large as a selection",
     )
 
 
