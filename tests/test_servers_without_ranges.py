@@ -67,8 +67,8 @@ class TestPythonsHttpServer:
                 f"{stores[client].format(server.url)} does not answer byte ranges, so chunks are"
                 " fetched whole each time"
                 f" that a part of them is read: {600000 + 52 * is_sharded} bytes here, where 240"
-                " were needed; from a server that answers ranges, such as nginx, only these are"
-                " fetched"
+                " were needed; from a server that answers ranges, such as nginx, only the"
+                " needed bytes are fetched"
             )
             if not is_sharded:
                 assert server.asked == ["bytes=2048-2055", None][: 1 + (client == "obstore")]

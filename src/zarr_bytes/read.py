@@ -1,16 +1,16 @@
 """The engine that reads: selections of chunks and shards, straight into the result.
 
-Every object is read in four steps, by `Reader.read_object_or_fill`, or in a file by
+Each object is read in four steps, by `Reader.read_object_or_fill`, or from a file by
 `Reader.read_files_or_fill`:
 
-1. plan: which bytes hold the selected elements, by `PlanCache.plan_of`;
-2. locate: where the inner chunks are, by the index of the object, which of a chunk is a constant;
-3. fetch: bring the bytes, from a file, by requests to a store, or only counted;
+1. plan: find the bytes of the selected elements, by `PlanCache.plan_of`;
+2. locate: find the inner chunks, by the index of the object, which is a constant for a chunk;
+3. fetch: read the bytes from a file, request them from a store, or only count them;
 4. place: assign the elements in the bytes to their places in the result.
 
-Two short ways need no plan. Of a small chunk in a store, all comes by one request, and NumPy
-selects. In a file, a selection that is one byte range is read by `_SingleRangeRead`, so that a
-small chunk costs an open, a read, a close and little else.
+Two shortcuts don't need a plan. A small chunk in a store is fetched whole by one request, and NumPy
+selects from it. In a file, a selection of one byte range is read by `_SingleRangeRead`, so a small
+chunk costs an open, a read, a close and little else.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import RequestCost
 
 UNKNOWN_COUNT: Final = 2**31
-"""Number of objects of a read where zarr's own pipeline calls once for each."""
+"""Number of objects of a read if zarr's own pipeline calls once for each object."""
 
 
 ChunkExists: TypeAlias = bool
-"""Whether the store has the chunk. A missing one has been read all the same: as the fill value."""
+"""Whether the store has the chunk. A missing chunk is read, too: as the fill value."""
 
 
 class ChunkProjection(NamedTuple):
@@ -85,7 +85,7 @@ class ChunkProjection(NamedTuple):
     layout: ObjectLayout
     chunk_selection: Any
     out_selection: Any  # index in the array that is read into or written from
-    is_complete_chunk: bool  # whether all of the chunk that is within the array is selected
+    is_complete_chunk: bool  # whether all elements of the chunk within the array are selected
 
 
 async def read_batch(
@@ -101,33 +101,33 @@ async def read_batch(
 ) -> list[ChunkExists]:
     """Read selections of chunks of one store into `out`.
 
-    Runs on the event loop. Small reads of local files are done there; larger ones, and files that
-    may have to be waited for, in threads.
+    Runs on the event loop. Small reads of local files run there; larger reads, and reads that may
+    block, run in threads.
 
     Parameters
     ----------
     batch
         At least one chunk.
     driver
-        That of the store.
+        Driver of the store.
     drop_axes
-        The axes of a chunk selection that `out` lacks: those of integers beside arrays.
+        The axes of a chunk selection that `out` lacks: the axes of integers beside arrays.
     prototype
         The class of the buffers that a store other than a folder returns.
     plans
         The last plans of the pipeline or the codec.
     index_cache
-        That of the array; None for the codec, whose chunks have no index.
+        Index cache of the array; None for the codec, since its chunks have no index.
     is_whole_batch
-        False where zarr's own pipeline calls once for each chunk: others may be under way.
+        False if zarr's own pipeline calls once for each chunk: other calls may run concurrently.
 
     Returns
     -------
     list of ChunkExists
-        For each chunk, whether it exists. A missing one is read as the fill value.
+        For each chunk, whether it exists. A missing chunk is read as the fill value.
     """
     target = out
-    if driver.files_root and out.base is not None:  # zarr's own is no view
+    if driver.files_root and out.base is not None:  # zarr's own `out` isn't a view
         paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
         target = copy_if_maybe_mapped(out, paths, array_is_out=True)
     reader = Reader(target, drop_axes, driver, plans)
@@ -155,7 +155,7 @@ async def read_batch(
                 exists.append(is_there)
                 if not len(exists) % limits.chunks_between_yields:
                     await asyncio.sleep(0)
-        except BlockingIOError:  # a thread reads this chunk again, and all after it
+        except BlockingIOError:  # a thread reads this chunk again, and all later chunks
             pass
     if rest := batch[len(exists) :]:
         is_small_in_total = nbytes <= limits.single_thread_nbytes and not reader.has_many_bytes
@@ -178,9 +178,9 @@ async def read_remaining_chunks(
     plans: PlanCache,
     index_cache: IndexCache,
 ) -> list[ChunkExists]:
-    """Read those chunks of a batch whose numbers are not in `exists`, as `read_batch`.
+    """Read the chunks of a batch whose numbers are not in `exists`, like `read_batch`.
 
-    The result is of all chunks of the batch.
+    The result is for all chunks of the batch.
     """
     remaining = [number for number in range(len(batch)) if number not in exists]
     found: list[ChunkExists] = []
@@ -200,18 +200,19 @@ def _store_transports(
     *,
     is_whole_batch: bool,
 ) -> Iterator[StoreTransport]:
-    """The transports of all objects of a read from one store, each made when its turn comes.
+    """Transports for all objects of a read from one store, each made when it is needed.
 
-    The other parameters are those of `read_batch`.
+    `objects_at_once` is the largest number of objects that are read at the same time. The other
+    parameters are as in `read_batch`.
     """
     count = len(batch) if is_whole_batch else UNKNOWN_COUNT
-    # Known when the read begins, and so for all of its chunks, whichever comes first.
+    # Decided once for all chunks, so that the order of the chunks doesn't matter.
     may_divide_whole_chunks = is_whole_batch and driver.may_divide_whole_chunks()
     are_shards = bool(batch[0].layout.index_nbytes)
     limits = request_limits(
         min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
     )
-    # Before any index is fetched, which may take the place of another one in the cache.
+    # Looked up before any index is fetched, since a new index may replace a cached one.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
         StoreTransport(
@@ -232,9 +233,9 @@ def _store_transports(
 def kept_index_of(
     index_cache: IndexCache | None, store_path: StorePath, layout: ObjectLayout
 ) -> Bytes | None:
-    """The index of a shard out of the cache of the array; None if it must be fetched.
+    """The index of a shard from the cache of the array; None if it must be fetched.
 
-    None, too, for chunks, which have no index, and without a cache.
+    Also None for chunks, which have no index, and if there is no cache.
     """
     if index_cache is None or not layout.index_nbytes:
         return None
@@ -244,9 +245,9 @@ def kept_index_of(
 def read_or_fill_sync(
     projection: ChunkProjection, out: Array, prototype: BufferPrototype, plans: PlanCache
 ) -> ChunkExists:
-    """Read one chunk in the calling thread, through the `get_sync` of a store that has no files.
+    """Read one chunk in the calling thread: from a file, or by the `get_sync` of another store.
 
-    Returns False if the chunk is missing, after `out` is filled with the fill value.
+    Returns False if the chunk is missing; `out` has then been filled with the fill value.
     """
     store_path = projection.store_path
     driver = driver_of(store_path.store, store_path.path)
@@ -260,11 +261,11 @@ def read_or_fill_sync(
 
 
 class CodecRead(NamedTuple):
-    """How the codec reads a selection of one chunk: into an array, from which NumPy selects."""
+    """A read of one chunk by the codec, into an array from which NumPy then selects."""
 
     projection: ChunkProjection
-    out: Array  # that is read into
-    selection_of_out: Any  # what is left to select of it; `...` as a rule
+    out: Array  # the array that is read into
+    selection_of_out: Any  # NumPy index to apply to `out` after the read; usually `...`
 
 
 def prepare_codec_read(
@@ -273,10 +274,10 @@ def prepare_codec_read(
     chunk_selection: Any,
     empty: Callable[..., Any] = np.empty,
 ) -> CodecRead:
-    """Prepare a read of one chunk by the codec, where zarr calls it without an `out`.
+    """Prepare a read of one chunk by the codec, if zarr calls the codec without an `out`.
 
-    A selection of any form that zarr doesn't send reads the whole chunk, and is left to NumPy.
-    `empty` makes the array, as `numpy.empty`.
+    If the selection doesn't have a form that zarr sends, the whole chunk is read, and NumPy selects
+    from it. `empty` makes the array, like `numpy.empty`.
     """
     if not isinstance(chunk_selection, tuple):
         chunk_selection = (chunk_selection,)
@@ -295,8 +296,8 @@ def prepare_codec_read(
 def threads_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
     """Number of threads for `count` files.
 
-    As many as cores for local files, and one if the work `is_small_in_total`. Elsewhere as many as
-    requests, since threads wait there.
+    For local files, at most the number of codec workers, or one if the work `is_small_in_total`.
+    For other files, at most the number of concurrent requests, since their threads mostly wait.
     """
     if known_stores.is_known_as_local(root):
         return 1 if is_small_in_total else min(max_codec_pipeline_workers(), count)
@@ -304,19 +305,20 @@ def threads_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
 
 
 class Reader:
-    """Reads selections of the objects of one store into `out`, whose memory is the caller's.
+    """Reads selections of the objects of one store into `out`, in memory that the caller owns.
 
-    One for each call of zarr. Several threads may read files by it at once, each its own chunks.
+    There is one reader for each call of zarr. Several threads may read files with it at once, each
+    thread its own chunks.
 
     Parameters
     ----------
     out, drop_axes, plans
-        As of `read_batch`.
+        As in `read_batch`.
     driver
-        That of the store.
+        Driver of the store.
     places_elements
-        False where the transports only count: `out` is neither read nor written then, and may
-        stand for an array of any size.
+        False if the transports only count: `out` is then neither read nor written, and may stand
+        for an array of any size.
     """
 
     def __init__(
@@ -333,17 +335,17 @@ class Reader:
         self._plans = plans
         self._places_elements = places_elements
         self._files_root = driver.files_root
-        # Not in a thread, where a warning could not point at the line that has called zarr.
+        # Not looked up in a thread, where a warning couldn't point at the line that called zarr.
         opens_files = bool(driver.files_root) or driver.references is not None
         self._cost_of_files = request_cost_if_partial_reads("local") if opens_files else None
-        # What a prepared read depends on, besides the layout and the selections.
+        # Everything that a prepared read depends on, besides the layout and the selections.
         self._key_of_prepared_reads = (
             self._cost_of_files,
             out.dtype,
             out.strides,
             out.flags.behaved,
         )
-        # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
+        # Whether a read without blocking has too many bytes for one thread, gaps included.
         self.has_many_bytes = False
 
     async def read_object_or_fill(
@@ -351,7 +353,7 @@ class Reader:
     ) -> ChunkExists:
         """Read one chunk or shard: plan, locate, fetch, place.
 
-        Returns False if the object is missing, after `out` has the fill value in its place.
+        Returns False if the object is missing; its place in `out` then has the fill value.
         """
         _, layout, chunk_selection, out_selection, _ = projection
         try:
@@ -381,7 +383,7 @@ class Reader:
     def _fill_absent_and_yield_present(
         self, fetches: Iterable[Fetch | AbsentInnerChunk], view: Array, layout: ObjectLayout
     ) -> Iterator[Fetch]:
-        """The fetches; while iterating, absent inner chunks get their value in the view."""
+        """Yield the fetches; absent inner chunks are filled in the view while iterating."""
         for fetch in fetches:
             if isinstance(fetch, Fetch):
                 yield fetch
@@ -391,7 +393,7 @@ class Reader:
     def _place_from_whole_chunk(
         self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
     ) -> None:
-        """Place the selected elements of a whole chunk, of which NumPy selects.
+        """Place the selected elements of a whole chunk, from which NumPy selects.
 
         A BoolValueError for a selected bool that is neither 0 nor 1.
         """
@@ -400,7 +402,7 @@ class Reader:
         if layout.element_layout.bool_offsets:
             selected = _copy_if_bytes_with_gaps(selected)
             if layout.has_invalid_bool(selected):
-                # Raises: the error of a plan tells where the bool is.
+                # This raises an error, which says where the bool is.
                 self._place_by_plan(layout, chunk_bytes, chunk_selection, out_selection)
         if self._drop_axes:
             selected = selected.squeeze(self._drop_axes)
@@ -409,7 +411,7 @@ class Reader:
     def _place_by_plan(
         self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
     ) -> None:
-        """As `_place_from_whole_chunk`, by a plan."""
+        """Like `_place_from_whole_chunk`, with a plan."""
         plan = self._plan_of(layout, chunk_selection, out_selection, None)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
@@ -420,11 +422,11 @@ class Reader:
     def read_files_or_fill(
         self, batch: Iterable[ChunkProjection], *, may_block: bool = True
     ) -> Iterator[ChunkExists]:
-        """Read local files one after another, and yield for each whether it exists.
+        """Read local files one after another, and yield whether each file exists.
 
         Runs in a thread, or on the event loop with `may_block=False`. A BlockingIOError then means
-        that the file that is next and all later ones must be read in threads: it may have to be
-        waited for, or takes too long.
+        that the next file and all later files must be read in threads, since the next one may
+        block, or takes too long.
         """
         prepared: _PreparedRead | None = None
         out = self._out
@@ -456,9 +458,9 @@ class Reader:
     def read_open_files(
         self, projections_and_files: Iterable[tuple[ChunkProjection, ChunkFile]]
     ) -> Iterator[ChunkExists]:
-        """Read files that are open, and parts of them, one after another; yield True for each.
+        """Read open files, and parts of open files, one after another; yield True for each.
 
-        In a thread. The files are not closed.
+        Runs in a thread. The files are not closed.
         """
         prepared: _PreparedRead | None = None
         for projection, file in projections_and_files:
@@ -471,14 +473,14 @@ class Reader:
     def plan_of(
         self, projection: ChunkProjection, cost_or_none_if_read_whole: RequestCost | None
     ) -> Plan:
-        """The plan of a chunk that is not in a file."""
+        """The plan for a chunk that isn't in a file."""
         _, layout, chunk_selection, out_selection, _ = projection
         return self._plan_of(layout, chunk_selection, out_selection, cost_or_none_if_read_whole)
 
     def element_placer_of(
         self, projection: ChunkProjection, plan: Plan
     ) -> Callable[[Fetch, Bytes], None]:
-        """A function that puts the elements of a fetch into their places, as `element_placer`."""
+        """A function that assigns the elements of a fetch to their places: an `element_placer`."""
         _, layout, chunk_selection, out_selection, _ = projection
         return element_placer(
             plan, self._out_view_in_stored_order(layout, chunk_selection, out_selection)
@@ -487,7 +489,10 @@ class Reader:
     def _read_file(
         self, prepared: _PreparedRead, projection: ChunkProjection, file: ChunkFile
     ) -> None:
-        """Read an open file as it was prepared, in this thread; raises as `read_files_or_fill`."""
+        """Read an open file with a prepared read, in this thread.
+
+        A ChunkSizeError if the file is too short.
+        """
         _, layout, chunk_selection, out_selection, _ = projection
         plan = prepared.plan
         try:
@@ -496,15 +501,16 @@ class Reader:
             elif plan is not None:
                 self._read_file_by_plan(plan, projection, file)
         except EndOfFileError as end:
-            if plan is None:  # for the message alone
+            if plan is None:  # only for the message
                 cost = self._cost_of_files
                 plan = self._plan_of(layout, chunk_selection, out_selection, cost)
             raise plan.end_of_file_error(file.path, end.offset) from None
 
     def _read_file_by_plan(self, plan: Plan, projection: ChunkProjection, file: ChunkFile) -> None:
-        """Locate, fetch, place, of an open file; one fetch after the other, into the same memory.
+        """Locate, fetch and place elements of an open file; fetches take turns in reused memory.
 
-        The file of a chunk is read at once, or its kind and size are checked before.
+        A small chunk is read at once. Otherwise the type of a chunk's file is checked first, and
+        also its size if the chunk is read whole.
         """
         _, layout, chunk_selection, out_selection, _ = projection
         whole_chunk: Bytes | None = None
@@ -531,7 +537,7 @@ class Reader:
     def _take_or_make_prepared_read(
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
     ) -> _PreparedRead:
-        """The kept preparation of a read of files, if it applies, or a new one."""
+        """A kept prepared read of files, if it fits, or a new one."""
         kept = self._plans.take_prepared_read_if_kept(
             self._key_of_prepared_reads, layout, chunk_selection, out_selection
         )
@@ -564,7 +570,7 @@ class Reader:
     def _single_range_read(
         self, layout: ObjectLayout, chunk_selection: tuple[Any, ...], out_selection: Any
     ) -> _SingleRangeRead | None:
-        """A read of integers and slices by one range; None if a plan must divide it."""
+        """A read of integers and slices with one range; None if it needs a plan."""
         box = layout.grid.try_box_in_one_chunk(layout.in_stored_order(chunk_selection))
         limits = layout.limits
         if box is None or layout.index_nbytes > limits.assigned_nbytes:
@@ -574,7 +580,7 @@ class Reader:
         box_start = box.start * item_size
         box_nbytes = box.extent * item_size
         has_known_size = layout.stored_nbytes is not None
-        # A chunk of which the gap reaches over the rest is read whole, which proves its size.
+        # A chunk that isn't larger than the gap is read whole, which proves its size.
         reads_part = not has_known_size or (gap < layout.nbytes and box_nbytes != layout.nbytes)
         nbytes_to_read = box_nbytes if reads_part else layout.nbytes
         # No more than a plan would read at once.
@@ -586,7 +592,7 @@ class Reader:
         if has_no_gaps and limits.direct_nbytes <= nbytes_to_read <= limits.inline_nbytes:
             view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
             if view.dtype == layout.stored_dtype and view.flags.carray:
-                # Without the data type: not every type has a buffer that can be read into.
+                # Raw elements, since not every data type has a buffer that can be read into.
                 raw_dtype = np.dtype(f"V{item_size}")
                 return _SingleRangeRead(layout, box.chunk_number, start, None, None, raw_dtype)
         if nbytes_to_read > limits.assigned_nbytes:
@@ -622,11 +628,11 @@ class Reader:
 def _fetches_whole_chunk_without_plan(
     layout: ObjectLayout, cost_or_none_if_read_whole: RequestCost | None
 ) -> bool:
-    """Whether all of a chunk comes by one request, and NumPy selects of it without a plan."""
+    """Whether one request fetches the whole chunk, and NumPy selects from it without a plan."""
     is_cheaper_whole = cost_or_none_if_read_whole is None or layout.nbytes <= min(
         cost_or_none_if_read_whole
     )
-    # A plan checks and assigns the bools of a large chunk in blocks that the processor's cache has.
+    # A plan checks and assigns the bools of a large chunk in blocks that fit the processor's cache.
     assigns_at_once = layout.assigns_directly or (
         layout.assigns_after_bool_check and layout.nbytes <= layout.limits.block_nbytes
     )
@@ -634,22 +640,22 @@ def _fetches_whole_chunk_without_plan(
 
 
 class _SingleRangeRead(NamedTuple):
-    """A read by one range: a point, a row or a box, which NumPy assigns as it is stored.
+    """A read with one range: a point, a row or a box that NumPy assigns without decoding.
 
-    The bytes come into scratch memory and are assigned from there, or straight into `out`.
+    The bytes are read into scratch memory and assigned from there, or read straight into `out`.
     """
 
     layout: ObjectLayout
     inner_chunk_number: int  # in the index; 0 for a chunk
-    start: int | None  # offset in the inner chunk; None where a whole file is read
-    scratch: memoryview | None  # None where the bytes are read straight into `out`
-    elements: Array | None  # the selected ones, as a view of `scratch`
-    raw_dtype: Any  # where there is no `scratch`: raw elements of the item size
+    start: int | None  # offset in the inner chunk; None if the whole file is read
+    scratch: memoryview | None  # None if the bytes are read straight into `out`
+    elements: Array | None  # the selected elements, as a view of `scratch`
+    raw_dtype: Any  # if there is no `scratch`: raw elements of the item size
 
     def read(self, file: ChunkFile, out: Array, out_selection: Any) -> None:
-        """Read an open file into its place in `out`; an EndOfFileError if it is too short.
+        """Read an open file into its place in `out`; an EndOfFileError if the file is too short.
 
-        The elements of an inner chunk that is absent from a shard have the layout's value for them.
+        If a shard lacks the inner chunk, its elements get the layout's value for absent ones.
         """
         start = self.start
         if start is not None and not self.layout.index_nbytes:
@@ -662,7 +668,7 @@ class _SingleRangeRead(NamedTuple):
             start += inner_chunk_offset
         memory = self.scratch
         if memory is None:
-            # Flat, in the order of the memory, which is the order of the stored axes.
+            # Flat, in memory order, which is the order of the stored axes.
             raw = out.view(self.raw_dtype)[(*out_selection, ...)]  # never a scalar
             memory = raw.ravel(order="K").data.cast("B")
         if start is None:
@@ -674,19 +680,19 @@ class _SingleRangeRead(NamedTuple):
 
 
 class _PreparedRead(NamedTuple):
-    """How files of one layout and one selection are read: by one range, or else by a plan."""
+    """A prepared read of files with one layout and one selection: with one range, or a plan."""
 
     single_range: _SingleRangeRead | None
     plan: Plan | None
     layout: ObjectLayout
     chunk_selection: Any
-    entry_types: list[type]  # of the chunk selection; empty where it applies to one chunk alone
-    # Of the arrays in the chunk selection: axes and out selections, which the plan depends on.
+    entry_types: list[type]  # of the chunk selection; empty if this read fits only one chunk
+    # The axes of arrays in the chunk selection, and their out selections: the plan depends on them.
     array_out_selections: list[tuple[int, Any]]
-    may_be_kept: bool  # for the next read: it is small, and of integers and slices
+    may_be_kept: bool  # for the next read: it is small, and has only integers and slices
 
     def reads_alike(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
-        """Whether a chunk with these selections is read in the same way."""
+        """Whether this prepared read fits a chunk with these selections."""
         try:
             return (
                 layout is self.layout
@@ -700,9 +706,10 @@ class _PreparedRead(NamedTuple):
 
 
 def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
-    """A function that puts the elements of a fetch into the view of `out`.
+    """A function that assigns the elements of a fetch to their places in the view of `out`.
 
-    It takes the fetch and its bytes. A BoolValueError for a bool that is neither 0 nor 1.
+    The function takes the fetch and its bytes. It raises a BoolValueError for a bool that is
+    neither 0 nor 1.
     """
     layout = plan.layout
     raw_view, stored_raw_dtype = layout.copy_or_swap_target_or_none(view) or (None, None)
@@ -725,7 +732,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
 
 
 class ArrivingFetch:
-    """The bytes of a fetch, which come in pieces and are placed once all are there."""
+    """The bytes of a fetch, which arrive in pieces and are placed once all have arrived."""
 
     __slots__ = ("content", "fetch", "missing_nbytes", "place")
 
@@ -736,7 +743,10 @@ class ArrivingFetch:
         self.content: Bytes | None = None
 
     def add(self, position: int, piece: Bytes) -> None:
-        """Take a piece; the memory of all is made for the first, and dropped after the last."""
+        """Add a piece; memory for all pieces is allocated for the first, and freed after the last.
+
+        If the piece is the whole fetch, its memory is used.
+        """
         if piece.size == self.fetch.ranges.nbytes:
             self.content = piece
         else:
@@ -752,7 +762,7 @@ class ArrivingFetch:
 def _copy_if_bytes_with_gaps(stored: Array) -> Array:
     """Stored elements to be checked and then assigned; a copy if they are bytes with gaps.
 
-    NumPy compares and assigns these in more time than a copy takes.
+    NumPy takes longer to compare and assign bytes with gaps than to copy them.
     """
     has_gaps = stored.itemsize == 1 and not stored.flags.forc
     return stored.copy(order="K") if has_gaps else stored
@@ -763,8 +773,8 @@ def _invalid_bool_error(
 ) -> BoolValueError:
     """The error for the first invalid bool among the stored elements of a slab.
 
-    It names the index of the element, and the offset of its byte: in the file, if all of a chunk is
-    read, and otherwise in the selection. `out_selection` is the place of the slab in the view.
+    The error names the index of the element, and the offset of its byte: in the file if the whole
+    chunk is read, and otherwise in the selection. `out_selection` is the slab's place in the view.
     """
     layout = plan.layout
     encoded = stored.ravel().view(np.uint8)
@@ -782,7 +792,7 @@ def _invalid_bool_error(
     shape = tuple([view_shape[axis] for axis in result_axes])
     is_chunk = shape == layout.shape and layout.inner_chunk_count == 1
     subject = "chunk" if is_chunk else "selection"
-    # The byte of a chunk is that in the file, whose axes may lie in another order.
+    # For a chunk, this is the offset in the file, where the axes may have another order.
     strides = c_strides(shape, 1, layout.order if is_chunk else None)
     position = sum(i * stride for i, stride in zip(index, strides, strict=True))
     offset = position * layout.item_size + offset_in_element

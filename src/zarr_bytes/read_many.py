@@ -2,17 +2,17 @@
 
 zarr-python's pull request 4112 gives all stores a `get_many`. zarr's version calls `get` for each
 request, as `read_batch` does. A class that overrides it can do better: it may know which chunks are
-neighbors in one file, or how to request several at once. Such a store gets the requests of all
-small chunks of a read:
+neighbors in one file, or how to request several chunks at once. Such a store gets the requests for
+all small chunks of a read:
 
-1. plan: each chunk is planned as any other, and gives a request for each range, or one request for
+1. plan: each chunk is planned like any other, with one request for each range, or one request for
    the whole chunk;
 2. fetch: batches of requests go to `get_many`, one after another, so that memory is bounded;
-3. place: the elements of each chunk are placed in the result as soon as its bytes are there.
+3. place: the elements of each chunk are placed in the result as soon as its bytes have arrived.
 
-All other chunks are left to `read_batch`: shards, chunks of which much is read, and chunks with
-answers that failed, were partly missing, or had another size, since `get` finds the error to raise.
-While it isn't known whether the store answers byte ranges, the first chunk is requested alone.
+All other chunks are left to `read_batch`: shards, chunks with large reads, and chunks with answers
+that failed, were partly missing, or had the wrong size, since `get` finds the error to raise. If it
+isn't known whether the store answers byte ranges, the first chunk is requested alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from zarr_bytes.read import ChunkExists, ChunkProjection
 
 MAX_REQUESTS: Final = 4096
-"""Most requests in one call of `get_many`; each takes some memory."""
+"""Most requests in one call of `get_many`; each request takes some memory."""
 
 
 async def read_batch_by_get_many(
@@ -55,7 +55,7 @@ async def read_batch_by_get_many(
     plans: PlanCache,
     index_cache: IndexCache,
 ) -> list[ChunkExists]:
-    """Like `read_batch`, for a store whose class has its own `get_many`."""
+    """Like `read_batch`, for a store with its own `get_many`."""
     reader = Reader(out, drop_axes, driver, plans)
     max_nbytes = max_concurrent_small_requests() * batch[0].layout.limits.min_piece_nbytes
     exists: dict[int, ChunkExists] = {}
@@ -84,7 +84,7 @@ class _Request(NamedTuple):
 
 
 class _SmallChunk:
-    """A chunk of which little is read, and its requests."""
+    """A chunk with a small read, and its requests."""
 
     __slots__ = ("missing", "number", "projection", "requests", "unanswered")
 
@@ -94,7 +94,7 @@ class _SmallChunk:
         self.number = number  # in the batch
         self.projection = projection
         self.requests = requests
-        self.unanswered = {*range(len(requests))}  # their numbers
+        self.unanswered = {*range(len(requests))}  # numbers of requests
         self.missing: set[int] = set()  # numbers of requests answered by None: no such object
 
     @property
@@ -108,7 +108,7 @@ class _SmallChunk:
         return self.requests[0].byte_range_or_none_if_whole is not None
 
     def take_answer(self, request_number: int, buffer_or_none_if_missing: Buffer | None) -> None:
-        """Place the answer to a request, once; an answer of another size is ignored."""
+        """Place the answer to a request, once; an answer of the wrong size is ignored."""
         if request_number not in self.unanswered:
             return
         request = self.requests[request_number]
@@ -121,7 +121,7 @@ class _SmallChunk:
             self.unanswered.remove(request_number)  # not after an error
 
     def exists_or_none_if_unclear(self) -> ChunkExists | None:
-        """Whether the chunk exists, if all of its answers agree; otherwise None."""
+        """Whether the chunk exists, if all its answers agree; otherwise None."""
         if not self.unanswered:
             return True
         return False if len(self.missing) == len(self.requests) else None
@@ -130,9 +130,10 @@ class _SmallChunk:
 async def _read_small_chunks(
     chunks: Sequence[_SmallChunk], driver: Driver, out: Array, prototype: BufferPrototype
 ) -> dict[int, ChunkExists]:
-    """Read chunks with one call of `get_many`; whether they exist, by their numbers in the batch.
+    """Read chunks with one call of `get_many`.
 
-    Chunks that must be read by `get` are left out.
+    Returns whether each chunk exists, by its number in the batch. Chunks that must be read by `get`
+    are left out.
     """
     exists: dict[int, ChunkExists] = {}
     await _get_many(chunks, driver.store, prototype)
@@ -150,7 +151,7 @@ async def _read_small_chunks(
 def _iter_small_chunks(
     batch: Sequence[ChunkProjection], driver: Driver, reader: Reader
 ) -> Iterator[_SmallChunk]:
-    """The chunks of a batch of which little is read, without shards."""
+    """The chunks of a batch with small reads, without shards."""
     for number, projection in enumerate(batch):
         layout = projection.layout
         if layout.stored_nbytes is None:
@@ -173,9 +174,9 @@ def _iter_small_chunks(
 
 
 def _batches(chunks: Iterable[_SmallChunk], max_nbytes: int) -> Iterator[list[_SmallChunk]]:
-    """Divide chunks into batches of at most the requests and bytes for one call.
+    """Divide chunks into batches of at most `MAX_REQUESTS` requests and `max_nbytes` bytes.
 
-    A chunk that has more requests is a batch by itself.
+    A chunk that exceeds these limits is a batch by itself.
     """
     some: list[_SmallChunk] = []
     nbytes = count = 0
@@ -193,9 +194,10 @@ def _batches(chunks: Iterable[_SmallChunk], max_nbytes: int) -> Iterator[list[_S
 
 
 async def _get_many(chunks: Sequence[_SmallChunk], store: Any, prototype: BufferPrototype) -> None:
-    """Call `get_many` for all requests of some chunks, and let each take its answers.
+    """Call `get_many` for all requests of some chunks, and pass the answers to the chunks.
 
-    An error of the store ends the call: all other answers are left to `get`, which raises it again.
+    An error of the store ends the call. All other chunks are left to `get`, which raises the error
+    again.
     """
     owners = [(chunk, i) for chunk in chunks for i in range(len(chunk.requests))]
     requests: list[Any] = []

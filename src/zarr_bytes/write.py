@@ -1,17 +1,17 @@
 """The engine that writes: new elements for a selection of a chunk or a shard.
 
-1. `write_batch` brings the values into the shape of the selection, and makes a `ChunkUpdate` for
-   each chunk: a `SelectionUpdate`, which chunks with the same selection share, and new elements.
+1. `write_batch` broadcasts the values to the shape of the selection, and makes a `ChunkUpdate` for
+   each chunk: a `SelectionUpdate`, which chunks with equal selections share, and new elements.
 2. `write_object` writes an update to a file. It opens and locks the file, and locates the selected
    inner chunks by the index. In place, only the bytes of the selected elements are written, since
-   gaps between them may belong to another process. The index of a shard does not change, so that
-   readers need no lock.
-3. Where selected inner chunks are absent or share bytes, or the file must not be changed, the
-   object is rebuilt inner chunk by inner chunk, and replaced. An object of which nothing is kept is
-   replaced without a read.
-4. In stores that are not folders, `write_to_store` rebuilds and replaces each object.
+   another process may write the gaps between them. The index of a shard doesn't change, so readers
+   don't need a lock.
+3. If selected inner chunks are absent or share bytes, or the file must not be changed, the object
+   is rebuilt inner chunk by inner chunk, and replaced. An object is replaced without a read if
+   nothing of it is kept.
+4. In stores that aren't folders, `write_to_store` rebuilds and replaces each object.
 
-`explain` calls `write_object` with a `ForecastTarget` in place of a file.
+`explain` calls `write_object` with a `ForecastTarget` instead of a file.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.read import ChunkProjection
 
-# By the number of an inner chunk: its stored bytes, which the caller may change; None if absent.
+# Takes the number of an inner chunk and returns its stored bytes, which the caller may change; None
+# if the inner chunk is absent.
 _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
 
 # A text for the user.
@@ -92,7 +93,7 @@ _ALL_ABSENT: Final[_ReadInnerChunk] = dict[int, Any]().get
 _ALL_ENTRIES: Final = slice(None)  # of an index
 _NO_BYTES: Final = np.empty(0, np.uint8)
 NO_GAPS: Final = RequestCost(0, UNLIMITED)
-"""The cost of a request where no byte between two ranges may be touched."""
+"""The cost of a request if bytes between ranges must not be changed."""
 
 
 async def write_batch(
@@ -106,34 +107,34 @@ async def write_batch(
     in_place: bool,
     skips_empty_chunks: bool,
 ) -> None:
-    """Write selections of chunks of one store straight from the array that the caller gave.
+    """Write selections of chunks of one store straight from the caller's array.
 
-    Runs on the event loop. Files are written in threads, other objects by requests of the loop.
+    Runs on the event loop. Files are written in threads, other objects by requests on the loop.
 
     Parameters
     ----------
     batch
-        At least one chunk, all of one store: zarr's division of one selection of the array.
+        At least one chunk, all in one store: zarr's division of one selection of the array.
     driver
-        That of the store.
+        Driver of the store.
     value
-        The new elements of all chunks together, or a scalar. Its array may be one of another
+        The new elements of all chunks together, or a scalar. The array may come from another
         library.
     drop_axes
-        Axes that an integer of an orthogonal selection drops: `value` lacks them.
+        Axes that integers in an orthogonal selection drop: `value` lacks them.
     prototype
         The class of the buffers that a store other than a folder gets.
     plans
         The last plans of the pipeline.
     in_place
-        Whether only the selected bytes of a file are written, where that is possible.
+        Whether only the selected bytes of a file are written, if possible.
     skips_empty_chunks
-        Whether chunks and inner chunks that have only fill values are deleted, or not stored.
+        Whether chunks and inner chunks with only fill values are deleted, or not stored.
 
     Raises
     ------
     ValueError
-        If `value` does not fit the selection. No chunk has been changed then.
+        If `value` doesn't fit the selection. No chunk has been changed then.
     """
     goes_to_files = not driver.why_not_in_place()
     array: Any = value.as_ndarray_like()
@@ -195,7 +196,7 @@ async def write_batch(
         threads = await _threads_to_write(
             batch, root, is_small_in_total=is_small_in_total, in_place=in_place
         )
-    # Another library may read by zarr, which needs the loop and its threads.
+    # Another library may read its array with zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
         await map_in_threads(partial(map, write_to_file), batch, threads, executor)
 
@@ -203,17 +204,17 @@ async def write_batch(
 async def _threads_to_write(
     batch: Sequence[ChunkProjection], root: str, *, is_small_in_total: bool, in_place: bool
 ) -> int:
-    """Number of threads for several files; finds out where they are, unless that is known."""
+    """Number of threads for several files; looks up their file system unless it is known."""
     if not known_stores.file_system_is_known(root):
         await asyncio.to_thread(record_file_system_of_root, root)
-    # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
-    # pay from the second chunk on. Writing in place to a local file waits for nothing.
+    # A rename waits for the file system (ext4 allocates the blocks then), so several threads are
+    # faster for two chunks or more. Writing in place to a local file doesn't wait.
     renames = not in_place or any(projection.is_complete_chunk for projection in batch)
     return threads_for_files(root, len(batch), is_small_in_total=is_small_in_total and not renames)
 
 
 async def _load_elements(array: Any) -> Array:
-    """All elements of an array of another library, which may read them by zarr."""
+    """All elements of an array from another library, which may read them with zarr."""
     with ThreadPoolExecutor(1) as executor:  # zarr needs the loop and its threads
         (elements,) = await map_in_threads(
             partial(map, lambda lazy: np.asarray(lazy[...])), [array], 1, executor
@@ -224,11 +225,11 @@ async def _load_elements(array: Any) -> Array:
 def _broadcast_unless_scalar(
     array: Any, shape: tuple[int, ...], dtype_of_masked_scalar: np.dtype[Any]
 ) -> Any:
-    """The array in the shape of the whole selection, before any of it is cut; a scalar stays one.
+    """The array, broadcast to the shape of the whole selection; a scalar stays a scalar.
 
-    A ValueError if it does not fit. zarr cuts an array before NumPy broadcasts it, so that of a
-    column some elements could be taken for those of a row. An array of another library has the
-    shape already, or is a scalar.
+    A ValueError if the array doesn't fit. The array is broadcast before it is divided by chunk.
+    zarr divides it first, so elements of a column could be mistaken for elements of a row. An array
+    from another library already has the shape, or is a scalar.
     """
     if array.shape == ():
         is_masked_element = shape == () and isinstance(array, np.ma.MaskedArray)
@@ -239,7 +240,8 @@ def _broadcast_unless_scalar(
 def _elements_at(array: Any, out_selection: Any, drop_axes: tuple[int, ...]) -> Array:
     """The elements for one chunk; `array` has the shape of the whole selection, or is a scalar.
 
-    They have no axis for an integer of the selection, but one of length 1 for each of `drop_axes`.
+    They have no axis for an integer in the selection, but an axis of length 1 for each of
+    `drop_axes`.
     """
     if array.shape == ():
         return np.asarray(array)
@@ -248,19 +250,19 @@ def _elements_at(array: Any, out_selection: Any, drop_axes: tuple[int, ...]) -> 
 
 
 def _shape_of_selection(batch: Sequence[ChunkProjection]) -> tuple[int, ...]:
-    """Shape of the selection of the array that zarr has divided by chunk.
+    """Shape of the selection of the array, which zarr has divided by chunk.
 
-    It is not passed to a pipeline. The places of all chunks fill it, so that the last place along
-    each axis has its length.
+    zarr doesn't pass the shape to a pipeline. The places of all chunks fill the selection, so the
+    length along each axis is the largest end of a place.
     """
     given = [places if type(places) is tuple else (places,) for *_, places, _ in batch]
-    # Chunks side by side share the places along an axis.
+    # Neighboring chunks share the places along an axis.
     distinct = [{id(p): p for p in along}.values() for along in zip(*given, strict=True)]
     return tuple([max(map(_stop_along_axis, along_axis)) for along_axis in distinct])
 
 
 def _stop_along_axis(axis_out_selection: slice | Offsets) -> int:
-    """The end of a place along one axis, exclusive; 0 of an empty one."""
+    """The end of a place along one axis, exclusive; 0 for an empty place."""
     if isinstance(axis_out_selection, slice):
         # zarr 3.1 gives -1 for some empty slices, such as 5:4.
         return max(int(axis_out_selection.stop), 0)
@@ -270,20 +272,20 @@ def _stop_along_axis(axis_out_selection: slice | Offsets) -> int:
 class LocatedInnerChunks(NamedTuple):
     """The inner chunks that an update changes, in one object."""
 
-    offsets: Sequence[int | None]  # in their order; None for an absent one
-    why_rebuilt: WhyInnerChunksRebuilt | None  # why they are not written in place; None if they are
+    offsets: Sequence[int | None]  # of these inner chunks, in their order; None for an absent one
+    why_rebuilt: WhyInnerChunksRebuilt | None  # why not written in place; None if written in place
 
 
 class ObjectUpdate(Protocol):
-    """What changes in an object, whatever the new elements are."""
+    """The changes of an object, independent of the new elements."""
 
     replaces_all: bool
-    """Whether nothing of an existing object is kept, so that it need not be read."""
+    """Whether nothing of an existing object is kept, so that it doesn't have to be read."""
 
     def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
-        """Where the inner chunks are that must be there to be written in place.
+        """Locate the inner chunks that must be present for a write in place.
 
-        A ShardIndexError if the index has an impossible offset for one.
+        A ShardIndexError if the index has an impossible offset for one of these inner chunks.
         """
 
 
@@ -292,7 +294,7 @@ class Opened(Protocol):
 
     @property
     def state(self) -> FileState:
-        """What is there."""
+        """The state of the object."""
 
     @property
     def lock_is_shared(self) -> bool:
@@ -303,29 +305,29 @@ OpenedT = TypeVar("OpenedT", bound=Opened)
 
 
 class WriteTarget(Protocol[OpenedT]):
-    """An object that an update is written to: a file, or numbers alone."""
+    """An object that an update is written to: a file, or only counts."""
 
     path: str
 
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[OpenedT]:
-        """Open the object for a block, and lock it; as of `open_and_lock_if_exists`."""
+        """Open and lock the object for a `with` block, like `open_and_lock_if_exists`."""
 
     def read_index(self, opened: OpenedT) -> InnerChunkIndex:
-        """The index of an object that is there; an error if it is damaged, or has a wrong size."""
+        """The index of an existing object; an error if it is damaged, or the size is wrong."""
 
     def overwrite(self, opened: OpenedT, inner_chunk_offsets: Sequence[int]) -> None:
-        """Write the new elements in place, into inner chunks that are all there."""
+        """Write the new elements in place, into inner chunks that are all present."""
 
     def try_replace_or_delete(
         self, opened: OpenedT, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
         """Make a new object, or delete the old one if the new one is empty.
 
-        `index_if_old_elements_kept` is the index of the old object, whose other elements are kept;
-        None if none are. False if another process has made the object meanwhile: it must be opened
-        again.
+        `index_if_old_elements_kept` is the index of the old object, if its other elements are kept;
+        None if no old elements are kept. Returns False if another process has made the object in
+        the meantime: it must be opened again.
         """
 
 
@@ -340,14 +342,14 @@ def write_object(
     -------
     WhyInnerChunksRebuilt or None
         Why inner chunks of an object that may be written in place had to be rebuilt. None if they
-        had not, or the object could not be written in place anyway.
+        weren't rebuilt, or if the object couldn't be written in place anyway.
 
     Raises
     ------
     OSError
-        Of the system, with the chunk, and what has been written of it.
+        From the system; the message names the chunk and the part of it that has been written.
     ChunkFileError, ChunkSizeError, ShardIndexError
-        If the object is no file, has another size than a chunk, or a damaged index.
+        If the object isn't a file, doesn't have the size of a chunk, or has a damaged index.
     WorkCancelledError
         If the write is cancelled while it waits for a lock; nothing has been written.
     """
@@ -368,7 +370,7 @@ def write_object(
                     if why_rebuilt is None:
                         target.overwrite(opened, cast("Sequence[int]", offsets))
                         return None
-                if opened.lock_is_shared:  # others may write into the file that is to be replaced
+                if opened.lock_is_shared:  # others may write into the file that must be replaced
                     lock_is_shared = False
                     continue
                 if index is None:
@@ -379,7 +381,7 @@ def write_object(
 
 
 def _locate(index: InnerChunkIndex, inner_chunk_numbers: Iterable[int]) -> LocatedInnerChunks:
-    """Look inner chunks up in an index; a ShardIndexError if it has an impossible offset."""
+    """Look up inner chunks in an index; a ShardIndexError if it has an impossible offset."""
     offsets = [index.offset_of(number) for number in inner_chunk_numbers]
     why_rebuilt = None
     if None in offsets:
@@ -391,18 +393,18 @@ def _locate(index: InnerChunkIndex, inner_chunk_numbers: Iterable[int]) -> Locat
 
 @dataclass
 class _FileTarget:
-    """The file of a chunk, and the new bytes that it gets; for one write, in one thread.
+    """The file of a chunk, and its new bytes; for one write, in one thread.
 
     Attributes
     ----------
     path, root : str
-        Of the file, and of its store.
+        Path of the file, and root folder of its store.
     in_place : bool
-        Whether only the selected bytes are written where that is possible, under a lock. No other
-        writer in place loses anything then, if the file system has locks. New shards have all inner
+        Whether only the selected bytes are written if possible, under a lock. Other writers in
+        place then don't lose anything, if the file system has locks. New shards have all inner
         chunks.
     bytes_written : int
-        0 if the chunk is empty and has been deleted, or not made.
+        Number of bytes written; 0 if the chunk is empty and has been deleted, or not made.
     """
 
     path: str
@@ -414,7 +416,7 @@ class _FileTarget:
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[OpenedOrMissingChunk]:
-        """As of `WriteTarget`; without a lock where nothing is written in place."""
+        """See `WriteTarget`; takes no lock if nothing is written in place."""
         if self.in_place and CAN_WRITE_IN_PLACE:
             return open_and_lock_if_exists(
                 self.path,
@@ -428,7 +430,7 @@ class _FileTarget:
         )
 
     def read_index(self, opened: OpenedOrMissingChunk) -> InnerChunkIndex:
-        """As of `WriteTarget`."""
+        """See `WriteTarget`."""
         file = cast("ChunkFile", opened.file)
         layout = self.update.layout
         size = file.size_of_regular_file() if opened.size is None else opened.size
@@ -437,7 +439,7 @@ class _FileTarget:
         return file.read_index(layout, size)
 
     def overwrite(self, opened: OpenedOrMissingChunk, inner_chunk_offsets: Sequence[int]) -> None:
-        """As of `WriteTarget`."""
+        """See `WriteTarget`."""
         range_update = self.update.range_update(inner_chunk_offsets)
         opened.overwrite(range_update)
         self.bytes_written = range_update.ranges.nbytes
@@ -445,7 +447,7 @@ class _FileTarget:
     def try_replace_or_delete(
         self, opened: OpenedOrMissingChunk, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
-        """As of `WriteTarget`."""
+        """See `WriteTarget`."""
         read_old_inner_chunk: _ReadInnerChunk | None = None
         if index_if_old_elements_kept is not None:
             counters.count(self.root, opens=1)
@@ -462,36 +464,36 @@ class _FileTarget:
 
 
 class _OpenedForForecast(NamedTuple):
-    """An object that is not opened, but counted."""
+    """An object that is only counted, and isn't opened."""
 
     state: FileState
     lock_is_shared: bool
 
 
 class ForecastTarget:
-    """Counts what a write to an object takes, in advance; nothing is read or written.
+    """Counts the requests, ranges and bytes of a write to an object; nothing is read or written.
 
-    Where new elements are fill values, there may be less to write.
+    A write may need less if new elements are fill values.
 
     Parameters
     ----------
     path
-        Of the object.
+        Path of the object.
     update
-        What changes in it.
+        The changes of the object.
     index_if_old_elements_kept
-        The index of the object, if something of it is kept; None if not, or if it is missing.
+        The index of the object, if old elements are kept; None if not, or if the object is missing.
     uses_files, in_place
         Whether files are written here, and in place.
     must_be_replaced
-        Whether the object cannot be written in place, whatever its index is.
+        Whether the object can't be written in place, whatever its index is.
 
     Attributes
     ----------
     counts : Counts
-        Of the write, but no chunk.
+        Counts of the write, without chunks.
     depends_on_values : bool
-        Whether the counts are smaller where new (inner) chunks are empty and skipped.
+        Whether the counts are smaller if new chunks or inner chunks are empty and skipped.
     """
 
     def __init__(
@@ -523,12 +525,12 @@ class ForecastTarget:
     def open(
         self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[_OpenedForForecast]:
-        """As of `WriteTarget`; nothing is opened."""
+        """See `WriteTarget`; nothing is opened."""
         del keeps_old_elements
         return nullcontext(_OpenedForForecast(self._state, lock_is_shared))
 
     def read_index(self, opened: _OpenedForForecast) -> InnerChunkIndex:
-        """As of `WriteTarget`; an object of a store comes whole."""
+        """See `WriteTarget`; an object in a store is read whole."""
         del opened
         index = cast("InnerChunkIndex", self._index)
         layout = self._layout
@@ -541,7 +543,7 @@ class ForecastTarget:
         return index
 
     def overwrite(self, opened: _OpenedForForecast, inner_chunk_offsets: Sequence[int]) -> None:
-        """As of `WriteTarget`."""
+        """See `WriteTarget`."""
         del opened, inner_chunk_offsets
         self.counts.opens += 1
         self.counts.bytes_written += self._update.selected_nbytes
@@ -549,7 +551,7 @@ class ForecastTarget:
     def try_replace_or_delete(
         self, opened: _OpenedForForecast, index_if_old_elements_kept: InnerChunkIndex | None
     ) -> bool:
-        """As of `WriteTarget`."""
+        """See `WriteTarget`."""
         del opened
         layout = self._layout
         counts = self.counts
@@ -575,7 +577,7 @@ class ForecastTarget:
                 if offset is not None
             ]
             inner_chunk_count += index_if_old_elements_kept.present_count - len(existing)
-            if self._uses_files:  # inner chunks that are selected as a whole are not read
+            if self._uses_files:  # inner chunks that are selected as a whole aren't read
                 chunk_shape = layout.grid.chunk_shape
                 whole = sum([selects_all(one.axis_selections, chunk_shape) for one in existing])
                 read_count = index_if_old_elements_kept.present_count - whole
@@ -592,7 +594,7 @@ class ForecastTarget:
 async def write_to_store(
     update: ChunkUpdate, store_path: StorePath, prototype: BufferPrototype
 ) -> None:
-    """Replace or delete an object of any store by its `get`, `set` and `delete`; takes no lock."""
+    """Replace or delete an object of any store with `get`, `set` and `delete`; takes no lock."""
     if update.is_empty_selection:
         return
     existing: Buffer | None = None
@@ -600,7 +602,7 @@ async def write_to_store(
         existing = await store_path.get(prototype)
         count_request(store_path, None, existing)
     encoded = _bytes_of_new_object(update, existing, store_path)
-    del existing  # which need not be in memory while the new object is stored
+    del existing  # it doesn't have to be in memory while the new object is stored
     if encoded.size:
         await store_path.set(prototype.buffer.from_array_like(encoded))
     else:
@@ -611,7 +613,7 @@ async def write_to_store(
 def _bytes_of_new_object(
     update: ChunkUpdate, existing: Buffer | None, store_path: StorePath
 ) -> Bytes:
-    """The bytes of an object after an update; none if nothing is to be stored.
+    """The bytes of an object after an update; an empty array if nothing should be stored.
 
     `existing` is the old object; None if there is none, or nothing of it is kept.
     """
@@ -627,7 +629,7 @@ def _bytes_of_new_object(
         nbytes = layout.inner_chunk_nbytes
 
         def copy_from(start: int) -> Bytes:
-            # The store may still have these bytes.
+            # The store may still use these bytes.
             return content[start : start + nbytes].copy()
 
         read_old_inner_chunk = partial(_read_if_present, index, copy_from)
@@ -636,28 +638,28 @@ def _bytes_of_new_object(
 
 
 class SelectionUpdate:
-    """The part of a write to one object that does not depend on the new elements.
+    """The part of a write to one object that doesn't depend on the new elements.
 
-    An `ObjectUpdate`, and a `PreparedWrite`. Chunks with the same selection share it, in several
-    threads: nothing changes but what it has computed last, which is replaced whole.
+    An `ObjectUpdate` and a `PreparedWrite`. Chunks with equal selections share it, in several
+    threads: only its last results change, and each of them is replaced as a whole.
 
     Parameters
     ----------
     plan
-        That of the selection, with `NO_GAPS`.
+        Plan of the selection, with `NO_GAPS`.
     chunk_selection
         zarr's selection of the chunk.
     is_complete_chunk
-        Whether the selection has all elements of the chunk that are within the array. Those behind
-        the edge become the fill value then, unless the layout keeps them.
+        Whether the selection has all elements of the chunk that are within the array. Elements
+        beyond the edge of the array then become the fill value, unless the layout keeps them.
 
     Attributes
     ----------
     replaces_all : bool
-        Whether nothing of an existing object is kept, so that it need not be read.
+        Whether nothing of an existing object is kept, so that it doesn't have to be read.
     values_are_chunk : bool
-        Whether the new elements, in their shape and order, are all elements of the object, which
-        has one inner chunk.
+        Whether the new elements, in their shape and order, are all elements of the object. The
+        object then has one inner chunk.
     """
 
     def __init__(self, plan: Plan, chunk_selection: Any, *, is_complete_chunk: bool) -> None:
@@ -673,7 +675,7 @@ class SelectionUpdate:
             and self.shape == layout.shape
             and is_basic_selection(chunk_selection)
         )
-        # What the last object had, and what that depends on: its index, and its offsets.
+        # The last results, with their keys: the entries of an index, and offsets.
         self._last_located: tuple[Hashable, LocatedInnerChunks] | None = None
         self._last_ranges: tuple[Sequence[int], ByteRanges] | None = None
 
@@ -684,12 +686,12 @@ class SelectionUpdate:
 
     @property
     def selected_nbytes(self) -> int:
-        """Bytes of the selected elements; of one that is selected twice, once."""
+        """Bytes of the selected elements; an element that is selected twice counts once."""
         planners = [one.slab_planner for one in self.plan.inner_selections()]
         return sum([one.stats.fetched_elements for one in planners]) * self.layout.item_size
 
     def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
-        """As of `ObjectUpdate`, of the inner chunks with selected elements, in the plan's order."""
+        """See `ObjectUpdate`; for the inner chunks with selected elements, in the plan's order."""
         key = index.key_of_entries(_ALL_ENTRIES)
         last = self._last_located
         if last is not None and last[0] == key:
@@ -700,9 +702,9 @@ class SelectionUpdate:
         return located
 
     def ranges_at(self, inner_chunk_offsets: Sequence[int]) -> ByteRanges:
-        """The ranges of an object that the selection has, if its inner chunks are at these offsets.
+        """The ranges of the selection in an object with its inner chunks at these offsets.
 
-        Both are in the order of the plan.
+        The ranges and the offsets are in the order of the plan.
         """
         last = self._last_ranges
         if last is not None and last[0] == inner_chunk_offsets:
@@ -720,9 +722,9 @@ class SelectionUpdate:
 
     @cached_property
     def placed_slabs(self) -> list[tuple[Slab, OutSelection]]:
-        """The slab of each inner chunk, and the places of its elements among the new ones.
+        """The slab of each inner chunk, and the places of its elements in the new elements.
 
-        These places are in an array with an axis for each stored axis, in the stored order.
+        The places are in an array with an axis for each stored axis, in the stored order.
         """
         return [
             (one.slab_planner.slab_of_all_ranges, one.out_selection())
@@ -742,23 +744,23 @@ class SelectionUpdate:
 
 
 class ChunkUpdate:
-    """New elements for the selection of one chunk or shard, and the bytes that they become.
+    """New elements for the selection of one chunk or shard, and their encoded bytes.
 
-    One thread at a time uses it.
+    Only one thread at a time may use an update.
 
     Parameters
     ----------
     selection_update
         The selection, which other chunks may share.
     elements
-        In the shape of the selection, or a scalar.
+        New elements in the shape of the selection, or a scalar.
     skips_empty_chunks
-        Whether chunks and inner chunks that have only fill values are not stored.
+        Whether chunks and inner chunks with only fill values are not stored.
 
     Attributes
     ----------
     is_empty_selection : bool
-        Whether nothing is selected. zarr gives a chunk for the slice 8:7, too.
+        Whether nothing is selected. zarr also sends a chunk for the slice 8:7.
     """
 
     def __init__(
@@ -766,11 +768,11 @@ class ChunkUpdate:
     ) -> None:
         self.selection_update = selection_update
         self.layout = selection_update.layout
-        # zarr compares the names of types, so that an equal one converts nothing.
+        # zarr compares the names of types, so it doesn't convert between types of equal name.
         value_dtype = elements.dtype
         dtype = self.layout.dtype
         if value_dtype != dtype:
-            # Encoded in the byte order of the layout; without one, that of each field counts.
+            # Elements are encoded in the byte order of the layout, or else of each field.
             differs_in_byte_order_only = value_dtype.newbyteorder("=") == dtype.newbyteorder("=")
             if self.layout.endian is None or not differs_in_byte_order_only:
                 elements = elements.astype(dtype)
@@ -794,16 +796,16 @@ class ChunkUpdate:
     def new_file_unless_empty(
         self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
-        """The new object as a file; None if nothing is to be stored.
+        """The new object as a file; None if nothing should be stored.
 
         Parameters
         ----------
         read_old_inner_chunk
-            Gives the inner chunks of the old object, while the new one is written. None if there
-            is no old one, or nothing of it is kept.
+            Returns the inner chunks of the old object, while the new one is written. None if there
+            is no old object, or if nothing of it is kept.
         is_dense
-            Whether the new object has room for all inner chunks, so that later writes go in place;
-            if the layout `stores_fill_value_exactly`.
+            Whether the new object gets room for all inner chunks, so that later writes can be in
+            place; only if the layout `stores_fill_value_exactly`.
         """
         is_dense = (
             is_dense
@@ -826,18 +828,18 @@ class ChunkUpdate:
     def blocks_of_new_object(
         self, read_old_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
     ) -> Iterator[OffsetAndBytes]:
-        """As the function `_blocks_of_new_object`, of inner chunks with their new elements.
+        """Like the function `_blocks_of_new_object`, for inner chunks with their new elements.
 
         Parameters
         ----------
         read_old_inner_chunk
-            Gives the inner chunks of the old object; called for those that are not all new.
+            Returns the inner chunks of the old object; called for inner chunks with old elements.
         is_dense
-            Whether absent inner chunks are stored too, as fill values, and empty ones are kept.
+            Whether absent inner chunks are also stored, as fill values, and empty ones are kept.
         is_unsplit
             Whether each inner chunk is one block, because all must be in memory anyway.
         """
-        is_dense = is_dense and self.layout.stored_nbytes is None  # a chunk has no others
+        is_dense = is_dense and self.layout.stored_nbytes is None  # only a shard has others
         skips_empty_chunks = self._skips_empty_chunks and not is_dense
         inner_selection_of = self._plan.inner_selections_by_number()
 
@@ -855,7 +857,7 @@ class ChunkUpdate:
         return _blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense)
 
     def max_nbytes_of_new_object(self, old_inner_chunk_count: int) -> int:
-        """Most bytes of a new object, where the old one has so many inner chunks."""
+        """Most bytes of a new object, if the old one has `old_inner_chunk_count` inner chunks."""
         layout = self.layout
         count = old_inner_chunk_count + self._plan.selected_inner_chunk_count
         return (
@@ -874,7 +876,7 @@ class ChunkUpdate:
         data = np.empty(sum([slab.ranges.nbytes for slab, _ in slabs]), np.uint8)
         position = 0
         for slab, places in slabs:
-            # In the order of the object; of an index given twice, the last value.
+            # In the order of the object; if an index is given twice, with its last value.
             slab.put_into_bytes(encoded[places], data[position:])
             position += slab.ranges.nbytes
         return data
@@ -898,7 +900,7 @@ class ChunkUpdate:
         return cast("Array", self._values_in_stored_order[inner_selection.out_selection()])
 
     def _raw_elements(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
-        """Encoded elements in a `shape`, as opaque items that NumPy moves without a change."""
+        """Encoded elements in a `shape`, as opaque items that NumPy copies unchanged."""
         return encoded.view(f"V{self.layout.item_size}").reshape(shape)
 
     def _inner_chunk_blocks(
@@ -911,7 +913,7 @@ class ChunkUpdate:
     ) -> Iterable[Bytes] | None:
         """The bytes of an inner chunk with its new elements, in blocks; None if it is skipped.
 
-        One that is selected as a whole is not read: the stored one may be damaged.
+        An inner chunk that is selected as a whole isn't read, since it may be damaged in the file.
         """
         layout = self.layout
         values = self._values_of(inner_selection)
@@ -933,7 +935,7 @@ class ChunkUpdate:
             inner = read_old_inner_chunk(inner_selection.inner_chunk_number)
             was_absent = inner is None
             merged = _inner_chunk_of_fill_values(layout) if inner is None else inner
-            # A slab over the gaps, too, unlike that of the plan: `merged` has their bytes.
+            # Unlike the slab of the plan, this slab includes gaps: `merged` has their bytes.
             planner = self._plan.slab_planner_of(inner_selection.axis_selections, UNLIMITED)
             planner.slab_of_all_ranges.put_into_bytes(
                 raw_elements, merged[inner_selection.offset_in_inner_chunk :]
@@ -948,14 +950,14 @@ class ChunkUpdate:
 def _blocks_of_new_object(
     layout: ObjectLayout, blocks_of: Callable[[int], Iterable[Bytes] | None], *, is_dense: bool
 ) -> Iterator[OffsetAndBytes]:
-    """Offsets and bytes of a new object: blocks of its inner chunks, and at last its index.
+    """Offsets and bytes of a new object: blocks of its inner chunks, and finally its index.
 
-    Nothing if no inner chunk is stored. The index comes last, wherever it is in the object.
+    Yields nothing if no inner chunk is stored. The index comes last, wherever it is in the object.
 
     Parameters
     ----------
     blocks_of
-        Gives the bytes of an inner chunk by its number; None if it is absent.
+        Returns the bytes of an inner chunk by its number; None if it is absent.
     is_dense
         Whether absent inner chunks are stored as fill values.
     """
@@ -976,9 +978,10 @@ def _blocks_of_new_object(
 
 
 def _join_blocks(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
-    """All bytes of a new object, which has at most `max_nbytes`; none if nothing is stored.
+    """All bytes of a new object of at most `max_nbytes`; an empty array if nothing is stored.
 
-    One block is not copied. Of several, one at a time is in memory beside the object.
+    A single block isn't copied. Several blocks are made and copied one after another, so that not
+    all of them are in memory besides the object.
     """
     first = next(blocks, None)
     if first is None:
@@ -992,18 +995,18 @@ def _join_blocks(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
         stop = offset + data.size
         content[offset:stop] = data
         nbytes = max(nbytes, stop)
-    # A copy, since a store may keep the memory as long as the object.
+    # A copy, since a store may keep the memory as long as the object exists.
     return content if nbytes == max_nbytes else content[:nbytes].copy()
 
 
 def _file_of_blocks_unless_empty(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
-    """A new file of these blocks, of which the first is made at once; None if there are none."""
+    """A new file of these blocks; None if there are none. The first block is made immediately."""
     first = next(blocks, None)
     return None if first is None else NewFile(chain([first], blocks))
 
 
 def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RANGES) -> NewFile:
-    """A new file that has all inner chunks, of fill values but for the ranges of an update."""
+    """A new file with all inner chunks: fill values, except in the ranges of an update."""
     nbytes = layout.nbytes + layout.index_nbytes
     return NewFile(_blocks_of_nonzero_fill_values_and_index(layout), nbytes, range_update)
 
@@ -1011,7 +1014,7 @@ def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RAN
 def _blocks_of_nonzero_fill_values_and_index(layout: ObjectLayout) -> Iterator[OffsetAndBytes]:
     """Offsets and bytes of a file of fill values and its index, in blocks of bounded size.
 
-    Fill values of zeros are left out: they are a hole in the file.
+    Zeros are left out, so they are a hole in the file.
     """
     fill_value = layout.stored_fill_value
     nbytes = layout.nbytes
@@ -1027,21 +1030,21 @@ def _blocks_of_nonzero_fill_values_and_index(layout: ObjectLayout) -> Iterator[O
 
 
 def nbytes_written_to_file_of_fill_values(layout: ObjectLayout, selected_nbytes: int) -> int:
-    """Number of bytes that are written to a `file_of_fill_values`, ranges of an update included.
+    """Number of bytes that are written to a `file_of_fill_values`, with the ranges of an update.
 
-    Fill values of zero bytes are a hole in the file. Others are written first, and the ranges over
-    them, so that their bytes count twice.
+    Fill values of zero bytes are a hole in the file. Other fill values are written first, and then
+    overwritten by the ranges, so the bytes of the ranges count twice.
     """
     fill_nbytes = layout.nbytes if any(layout.stored_fill_value) else 0
     return fill_nbytes + layout.index_nbytes + selected_nbytes
 
 
 class _ShardRebuildIfIncomplete:
-    """An update without new elements: a shard that lacks inner chunks is replaced by one with all.
+    """An update without new elements, which completes a shard.
 
-    So is one whose inner chunks share bytes.
+    A shard is replaced by a shard with all inner chunks if it lacks any, or if they share bytes.
 
-    An `ObjectUpdate`, and the bytes for a `_FileTarget`, which a `ChunkUpdate` has otherwise.
+    An `ObjectUpdate` that also has the bytes for a `_FileTarget`, like a `ChunkUpdate`.
     """
 
     replaces_all = False
@@ -1050,17 +1053,17 @@ class _ShardRebuildIfIncomplete:
         self.layout = layout
 
     def locate_inner_chunks_to_overwrite(self, index: InnerChunkIndex) -> LocatedInnerChunks:
-        """As of `ObjectUpdate`, of all inner chunks."""
+        """See `ObjectUpdate`; for all inner chunks."""
         return _locate(index, range(self.layout.inner_chunk_count))
 
     def range_update(self, _: Sequence[int]) -> RangeUpdate:
-        """Nothing, wherever the inner chunks are: the shard is complete."""
+        """No ranges, wherever the inner chunks are: the shard is complete."""
         return NO_RANGES
 
     def new_file_unless_empty(
         self, read_old_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
     ) -> NewFile | None:
-        """A file with the inner chunks of the old shard; the others have fill values."""
+        """A file with the inner chunks of the old shard; absent inner chunks get fill values."""
         if read_old_inner_chunk is None:
             return file_of_fill_values(self.layout)
 
@@ -1073,10 +1076,10 @@ class _ShardRebuildIfIncomplete:
 
 
 def make_or_complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
-    """Give a shard all inner chunks, in bytes of their own; whether it had to be replaced.
+    """Make or replace a shard, so that it has all inner chunks and they don't share bytes.
 
-    Runs in a thread: it waits for the exclusive lock of the file, if the file must be replaced.
-    A chunk without inner chunks stays as it is.
+    Runs in a thread: it waits for the exclusive lock of the file, if the file must be replaced. A
+    chunk without inner chunks is unchanged. Returns whether the shard had to be made or replaced.
     """
     if layout.stored_nbytes is not None:
         return False
@@ -1099,13 +1102,13 @@ def _as_one_block(data: Bytes | None) -> Iterable[Bytes] | None:
 def _read_if_present(
     index: InnerChunkIndex, read_at_offset: Callable[[int], Bytes], inner_chunk_number: int
 ) -> Bytes | None:
-    """The bytes of an inner chunk, by `read_at_offset`; None if it is absent."""
+    """The bytes of an inner chunk, from `read_at_offset`; None if it is absent."""
     offset = index.offset_of(inner_chunk_number)
     return None if offset is None else read_at_offset(offset)
 
 
 def _read_from_file(file: ChunkFile, nbytes: int, start: int) -> Bytes:
-    """Bytes of an open file, in new memory; a ChunkSizeError if the file ends before."""
+    """Bytes of an open file, in new memory; a ChunkSizeError if the file ends too early."""
     content = np.empty(nbytes, np.uint8)
     try:
         file.read_range(memoryview(content), start)

@@ -1,25 +1,26 @@
 """The plan of a read or a write: the byte ranges of a selection, and the places of its elements.
 
-Two neighbours on an axis are fetched together where the bytes between them are at most the gap. So
-ranges and places are composed from the innermost axis outwards, and counted before they are made,
-in slabs of bounded size: time and memory depend on the size of the selection, not of the chunk.
+Two neighbors on an axis are fetched together if there are no more bytes between them than the gap.
+Ranges and places are composed from the innermost axis outwards. They are counted before they are
+made, in slabs of bounded size: time and memory depend on the size of the selection, not on the size
+of the chunk.
 
-Of a chunk of shape (3, 4), ``chunk[0:3, 1:3]`` selects the elements 1, 2, 5, 6, 9 and 10::
+In a chunk of shape (3, 4), ``chunk[0:3, 1:3]`` selects the elements 1, 2, 5, 6, 9 and 10::
 
     0 [1  2] 3
     4 [5  6] 7
     8 [9 10] 11
 
-1. The inner axis has the indices 1 and 2. No element is between them, so they are one range: they
-   extend over two elements, and the second is one step behind the first.
-2. The outer axis has the indices 0, 1 and 2, four elements apart. Of these four, the inner axis
-   takes two. The two between one row and the next are more than a gap of one, so that each row
-   begins a new range: three ranges, which extend over ten elements. Six elements are fetched, and
-   among these each row is two steps behind the one before it.
+1. The inner axis has the indices 1 and 2. No element is between them, so they are one range. Its
+   extent is two elements, and the second element is one step after the first.
+2. The outer axis has the indices 0, 1 and 2, at distances of four elements. The inner axis selects
+   two of these four. The other two are more than a gap of one, so each row begins a new range:
+   there are three ranges with an extent of ten elements. Six elements are fetched, and each row is
+   two steps after the previous row in the fetched elements.
 3. With a gap of two, the rows are one range instead. Ten elements are fetched, and each row is four
-   steps behind the one before it.
+   steps after the previous row.
 
-The same in code, with elements of one byte:
+This example in code, with elements of one byte:
 
 >>> rows_and_columns = [range(3), range(1, 3)]
 >>> planner = SlabPlanner(rows_and_columns, element_strides=(4, 1), item_size=1, gap_nbytes=1)
@@ -29,8 +30,8 @@ The same in code, with elements of one byte:
 >>> outer.step, outer.stats
 (2, RangeStats(extent=10, fetched_elements=6, ranges=3, selected_elements=6))
 
-The first selected element is at byte 1, from which ranges are counted: here ``chunk[0:3, 1:3]``
-becomes a `Slab`, an array in the fetched bytes.
+Ranges are counted from the first selected element, which is at byte 1. The selection
+``chunk[0:3, 1:3]`` becomes a `Slab`, an array in the fetched bytes.
 
 >>> slab = planner.slab_of_all_ranges
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
@@ -40,9 +41,9 @@ becomes a `Slab`, an array in the fetched bytes.
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
 ([(0, 10)], (3, 2), (4, 1))
 
-A `Plan` has an `InnerSelection` for each inner chunk with selected elements. Those of the same form
-share a `SlabPlanner`. Once the index of an object is known, a `Fetch` combines the slabs of one or
-several inner chunks. Plans are made and used by any thread, and take no lock.
+A `Plan` has an `InnerSelection` for each inner chunk with selected elements. Inner selections of
+equal form share a `SlabPlanner`. Once the index of an object is known, a `Fetch` combines the slabs
+of one or several inner chunks. Any thread may make and use plans, without a lock.
 """
 
 from __future__ import annotations
@@ -81,32 +82,32 @@ StartsAndSizes: TypeAlias = "tuple[list[int], list[int]]"
 """Starts and sizes of ranges, ascending."""
 
 StartStopPackedOffset: TypeAlias = "tuple[int, int, int]"
-"""A range: its start and stop in the object, and its offset in the bytes of all ranges, packed.
+"""A range: its start and stop in the object, and its offset in the packed bytes of all ranges.
 
-A plain tuple, since one is made for each of many ranges."""
+A plain tuple, since there may be many ranges."""
 
 AxisBounds: TypeAlias = "Sequence[PositionBounds]"
-"""For each axis, outermost first, some of its selected indices."""
+"""Bounds of some of the selected indices along each axis, outermost axis first."""
 
 OutSelection: TypeAlias = "tuple[Any, ...]"
-"""NumPy index in the view of `out` that has the stored order of axes."""
+"""NumPy index into the view of `out` with the axes in their stored order."""
 
 PlacedSlab: TypeAlias = "tuple[Slab, OutSelection, int]"
-"""A slab, the places of its elements, and the position of its first byte among the fetched bytes.
+"""A slab, the places of its elements, and the position of its first byte in the fetched bytes.
 
-A plain tuple, since one is made for each of many inner chunks."""
+A plain tuple, since there may be many inner chunks."""
 
 LocatedInnerSelection: TypeAlias = "tuple[int, InnerSelection]"
 """The offset of the first selected element in the object, in bytes, and the inner selection.
 
-A plain tuple, since one is made for each of many inner chunks."""
+A plain tuple, since there may be many inner chunks."""
 
 UNLIMITED: Final = 2**62
-"""A gap, in bytes, that joins everything in one range; a size that nothing exceeds."""
+"""A gap, in bytes, that joins everything into one range; a size that is never exceeded."""
 
 _LOCATION: Final = itemgetter(0)  # of a located inner selection
 _ONLY_RANGES: Final = frozenset((range,))
-_AT_ONCE: Final = 2**12  # inner selections that are sorted, ranges that are Python integers
+_AT_ONCE: Final = 2**12  # inner selections that are sorted, or ranges in Python integers
 
 
 class ByteRanges:
@@ -115,8 +116,8 @@ class ByteRanges:
     Parameters
     ----------
     offset : int
-        Of the first byte of one range; or any offset from which `bounds_from_offset_if_several` are
-        counted.
+        Offset of the first byte, if there is one range; otherwise the offset from which
+        `bounds_from_offset_if_several` are counted.
     total_nbytes : int
         Sum of the sizes of all ranges; the attribute is `nbytes`.
     bounds_from_offset_if_several : tuple of two arrays, optional
@@ -144,7 +145,7 @@ class ByteRanges:
         )
 
     def requests(self, max_request_nbytes: int) -> Iterator[StartStopPackedOffset]:
-        """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
+        """Like `ranges`, with longer ranges cut to at most `max_request_nbytes` bytes."""
         if self.nbytes <= max_request_nbytes:
             return self.ranges()
         return (
@@ -161,7 +162,7 @@ class ByteRanges:
         return int((-(-(stops - starts) // max_request_nbytes)).sum())
 
     def starts_and_stops(self) -> StartsAndStops:
-        """Starts and stops of all ranges, counted as `offset` is."""
+        """Starts and stops of all ranges, counted from the same origin as `offset`."""
         if self.bounds_from_offset_if_several is None:
             return np.array([self.offset]), np.array([self.offset + self.nbytes])
         return self.offset + self.bounds_from_offset_if_several[
@@ -169,7 +170,7 @@ class ByteRanges:
         ], self.offset + self.bounds_from_offset_if_several[1]
 
     def ranges(self) -> Iterator[StartStopPackedOffset]:
-        """Start, stop, and position among the fetched bytes, of every range."""
+        """Start, stop, and position in the fetched bytes, of every range."""
         if self.bounds_from_offset_if_several is None:
             return iter([(self.offset, self.offset + self.nbytes, 0)])
 
@@ -179,21 +180,21 @@ class ByteRanges:
                 *positions, position = accumulate(sizes, initial=position)
                 yield zip(starts, map(add, starts, sizes), positions, strict=True)
 
-        return chain.from_iterable(blocks())  # without a step of Python for each range
+        return chain.from_iterable(blocks())  # without Python code for each range
 
     def extract(self, content: Bytes) -> Bytes:
-        """The bytes of the ranges one after another, out of those of the whole object.
+        """The bytes of the ranges one after another, from the bytes of the whole object.
 
-        One range is a view of `content`, several are a copy.
+        One range is a view of `content`; several ranges are a copy.
         """
         if self.bounds_from_offset_if_several is None:
             return content[self.offset : self.offset + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
     def starts_and_sizes(self) -> Iterator[StartsAndSizes]:
-        """Starts and sizes of the ranges, some thousands in each pair of lists.
+        """Starts and sizes of the ranges, in pairs of lists of a few thousand each.
 
-        Not all at once, since Python integers take much memory.
+        They are not returned all at once, since Python integers take much memory.
         """
         if self.bounds_from_offset_if_several is None:
             yield [self.offset], [self.nbytes]
@@ -205,10 +206,10 @@ class ByteRanges:
 
 
 class RangeStats(NamedTuple):
-    """Sizes of what is fetched for a selection, in elements."""
+    """Sizes of a selection and its ranges, in elements."""
 
     extent: int  # from the first selected element to the last, both included
-    fetched_elements: int  # in all ranges, with the gaps that are read over
+    fetched_elements: int  # in all ranges, including gaps within ranges
     ranges: int  # number of ranges
     selected_elements: int  # an element that is selected twice counts twice
 
@@ -225,37 +226,37 @@ _STATS_OF_ONE_ELEMENT: Final = RangeStats(1, 1, 1, 1)
 
 
 class AxisPiece(NamedTuple):
-    """Some of the selected indices of an axis that follow each other."""
+    """Some successive selected indices of an axis."""
 
     first_position: int
-    stop_position: int  # that of the index after the last
+    stop_position: int  # the position after the last index
     stats: RangeStats
 
 
 class DistinctOffsetsAndRangeStarts(NamedTuple):
     """The selected indices of an axis at some positions, without repetitions."""
 
-    from_first: Offsets  # elements in the chunk from the first of these indices to each
-    starts_new_range: bool | Array  # one for all but the first index, or for each but the first
+    from_first: Offsets  # elements in the chunk from the first of these indices to each index
+    starts_new_range: bool | Array  # without the first index: one bool for all, or one for each
 
 
 class AxisRanges(ABC):
-    """The ranges of an axis: its selected indices, each with all that the inner axes select.
+    """The ranges of an axis: its selected indices, each with the selection of the inner axes.
 
-    Positions count the selected indices: position 0 is the smallest, whatever it is.
+    Positions count the selected indices: the smallest selected index has position 0.
 
     Attributes
     ----------
     indices : range or array
-        The selected indices, ascending; one that is selected twice is there twice.
+        The selected indices, ascending; an index that is selected twice is included twice.
     stride : int
-        Elements from an index of the axis to the next one, in the chunk.
+        Elements from an index of the axis to the next index, in the chunk.
     inner_stats : RangeStats
-        Sizes of one index: those of the axes inside.
+        Sizes for one index, from the inner axes.
     stats : RangeStats
-        Sizes of all indices.
+        Sizes for all indices.
     is_even : bool
-        The distances of all neighbours are equal, so pieces of the same length are alike.
+        Whether all neighbors have equal distances, so that pieces of equal length are alike.
     """
 
     indices: Indices
@@ -268,7 +269,7 @@ class AxisRanges(ABC):
 
     @abstractmethod
     def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
-        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
+        """Sizes for the indices at the positions `first_position` to `stop_position`, exclusive."""
 
     @abstractmethod
     def positions_of_each_index(self) -> list[PositionBounds]:
@@ -281,7 +282,7 @@ class AxisRanges(ABC):
         """The indices at the positions `first_position` to `stop_position`, exclusive."""
 
     def split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[AxisPiece]:
-        """All indices in pieces within both limits, or of one index where that exceeds them."""
+        """All indices, in pieces within both limits; an index that exceeds them is one piece."""
         count = len(self.indices)
         first = length = 0
         stats = self.inner_stats
@@ -294,7 +295,7 @@ class AxisRanges(ABC):
             first += length
 
     def _largest_length(self, first_position: int, max_elements: int, max_ranges: int) -> int:
-        """Most indices from `first_position` on that are within both limits; at least one."""
+        """Largest number of indices from `first_position` within both limits; at least one."""
 
         def exceeds(stop_position: int) -> bool:
             return not self.stats_of(first_position, stop_position).fits(max_elements, max_ranges)
@@ -310,8 +311,8 @@ class AxisRanges(ABC):
     ) -> StartsAndStops:
         """Starts and stops of the ranges of a piece, counted from its first element.
 
-        `bounds_inside_if_several` has those of one index, repeated at each; None if that is one
-        range.
+        `bounds_inside_if_several` are the starts and stops for one index, which repeat at each
+        index; None if one index is one range.
         """
         if bounds_inside_if_several is None:
             starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
@@ -320,7 +321,7 @@ class AxisRanges(ABC):
         offsets, starts_new_range = self._distinct_offsets_and_range_starts(
             first_position, stop_position
         )
-        # Of all ranges at all indices, those that begin or end where two are joined have no bound.
+        # All starts and stops of the ranges at all indices, except where two ranges are joined.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
         begins[1:, 0] = starts_new_range
         ends[:-1, -1] = starts_new_range
@@ -328,20 +329,20 @@ class AxisRanges(ABC):
 
 
 class EvenAxisRanges(AxisRanges):
-    """The ranges of an axis whose selected indices are a `range`: all neighbours are alike.
+    """The ranges of an axis with a `range` of selected indices: all neighbors are alike.
 
     Attributes
     ----------
     distance : int
-        Elements from an index to the next selected one, in the chunk; 0 if there is no other.
+        Elements from a selected index to the next one, in the chunk; 0 if there is only one.
     starts_new_range : bool
-        Each index but the first begins a new range.
+        Whether each index except the first begins a new range.
     step : int
-        Elements from an index to the next selected one, among those that are fetched: the stride
-        of a slab.
+        Elements from a selected index to the next one, in the fetched elements: the stride of a
+        slab.
     added_ranges : int
-        Number of ranges that each index but the first adds: one fewer than it has, where its first
-        range is joined to the last one of its neighbour.
+        Number of ranges that each index except the first adds: one less than its own ranges, if its
+        first range is joined to the last range of the previous index.
     """
 
     is_even = True
@@ -369,7 +370,7 @@ class EvenAxisRanges(AxisRanges):
         self.stats = self.stats_of(0, len(indices))
 
     def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
-        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
+        """Sizes for the indices at the positions `first_position` to `stop_position`, exclusive."""
         inner = self.inner_stats
         others = stop_position - first_position - 1
         return RangeStats(
@@ -393,19 +394,19 @@ class EvenAxisRanges(AxisRanges):
 
 
 class UnevenAxisRanges(AxisRanges):
-    """The ranges of an axis whose selected indices are an array, some of them perhaps repeated.
+    """The ranges of an axis with an array of selected indices, which may have repetitions.
 
     Attributes
     ----------
     distances : array
-        Elements from each index to the next selected one, in the chunk: 0 to its repetition. One
-        fewer than indices.
+        Elements from each selected index to the next one, in the chunk: 0 to a repetition. There is
+        one distance less than indices.
     starts_new_range : array of bool
-        Whether each index but the first begins a new range.
+        Whether each index except the first begins a new range.
     steps : array
-        Elements from the first index to each, among those that are fetched.
+        Elements from the first index to each index, in the fetched elements.
     range_counts : array
-        Number of ranges that all indices after the first, up to each, add.
+        Total number of ranges that the indices after the first add, up to each index.
     """
 
     is_even = False
@@ -428,7 +429,7 @@ class UnevenAxisRanges(AxisRanges):
         self.stats = self.stats_of(0, len(indices))
 
     def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
-        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
+        """Sizes for the indices at the positions `first_position` to `stop_position`, exclusive."""
         inner = self.inner_stats
         end = stop_position - 1
         return RangeStats(
@@ -455,43 +456,43 @@ class UnevenAxisRanges(AxisRanges):
 class Slab(NamedTuple):
     """Selected elements of an inner chunk that are fetched together, as an array in their bytes.
 
-    A slab doesn't know its inner chunk: the same one serves all inner chunks of the same selection.
+    A slab is independent of its inner chunk: inner chunks with equal selections share slabs.
     """
 
     ranges: ByteRanges  # counted from the first selected element of the inner chunk
     shape: tuple[int, ...]  # of the array in the fetched bytes
-    strides: tuple[int, ...]  # of that array, in bytes
-    # NumPy index of the selected elements in that array; None where it has these alone.
+    strides: tuple[int, ...]  # of the array, in bytes
+    # NumPy index of the selected elements in the array; None if all its elements are selected.
     selected_index: tuple[Any, ...] | None
-    axis_bounds: AxisBounds | None  # the part of the selection; None for all of it
+    axis_bounds: AxisBounds | None  # the part of the selection; None for the whole selection
 
     def selected_elements(self, fetched: Bytes, offset: int, dtype: Any) -> Array:
-        """The selected elements, whose ranges are in `fetched` from the byte `offset` on.
+        """The selected elements. Their ranges are in `fetched` from the byte `offset` on.
 
-        A view of `fetched`; a copy where there is a `selected_index`.
+        A view of `fetched`; a copy if there is a `selected_index`.
         """
         array: Array = np.ndarray(self.shape, dtype, fetched, offset, self.strides)
         return array if self.selected_index is None else array[self.selected_index]
 
     def put_into_bytes(self, elements: Array, range_bytes: Array) -> None:
-        """Put elements into the bytes of the ranges, which `range_bytes` begins with.
+        """Assign elements to the bytes of the ranges, at the beginning of `range_bytes`.
 
-        Of an element that is selected twice, the last one counts.
+        If an element is selected twice, its last value is used.
         """
         array: Array = np.ndarray(self.shape, elements.dtype, range_bytes, strides=self.strides)
         array[... if self.selected_index is None else self.selected_index] = elements
 
 
 class SlabPlanner:
-    """Makes the slabs of a selection of an inner chunk, and knows their sizes before.
+    """Makes the slabs of a selection of an inner chunk, after computing their sizes.
 
-    Inner chunks with the same selection, or one that is only moved, share it.
+    Inner chunks with equal selections, or selections that are only shifted, share a planner.
 
     Parameters
     ----------
     indices : sequence of range or array
-        The selected indices along each stored axis, ascending; along one axis of offsets for
-        points.
+        The selected indices along each stored axis, ascending; for points, along one axis of
+        offsets.
     element_strides : sequence of int
         Strides of the stored axes in the inner chunk, in elements.
     item_size : int
@@ -546,9 +547,10 @@ class SlabPlanner:
         return self._split_by_size(max_elements, max_ranges)
 
     def _split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[Slab]:
-        """Slabs within both limits: all of the inner axes, pieces of one, single indices of others.
+        """Slabs within both limits.
 
-        Inner axes are taken whole as long as they are within the limits, and the next one is split.
+        Each slab has whole inner axes, as long as these are within the limits; a piece of the next
+        axis, which is split; and single indices of the outer axes.
         """
         whole_axes: list[PositionBounds] = []  # innermost first
         bounds: StartsAndStops | None = None  # of the whole axes; None for one range
@@ -590,9 +592,9 @@ class SlabPlanner:
         Parameters
         ----------
         innermost_first : list of PositionBounds
-            The part, as `AxisBounds`, but with the innermost axis first.
+            The part, like `AxisBounds`, but with the innermost axis first.
         bounds_if_several : tuple of two arrays or None
-            Ranges of the part in elements, counted from its first one; None for one range.
+            Ranges of the part in elements, counted from its first element; None for one range.
         stats : RangeStats
             Sizes of the part.
         """
@@ -610,7 +612,7 @@ class SlabPlanner:
                 strides.append(axis.step * size)
                 selected.append(slice(0, last - first))
             else:
-                # All elements that are fetched are an axis, of which the selected ones are taken.
+                # The fetched elements are one axis, and an index takes the selected ones.
                 is_even = False
                 steps = axis.steps[first:last] - axis.steps[first]
                 shape.append(int(steps[-1]) + 1)
@@ -635,7 +637,7 @@ class InnerSelection:
     offset_in_inner_chunk : int
         Offset of the first selected element in the inner chunk, in bytes.
     slab_planner : SlabPlanner
-        Makes the slabs; shared with inner chunks of the same selection.
+        Makes the slabs; shared by inner chunks with equal selections.
     axis_selections : tuple of AxisSelection
         Indices in the inner chunk and their places, along each stored axis; for points, along one
         axis of offsets.
@@ -656,7 +658,7 @@ class InnerSelection:
         self.axis_selections = axis_selections
 
     def out_selection(self, axis_bounds: AxisBounds | None = None) -> tuple[Any, ...]:
-        """The places of the elements in the view of `out`: of all, or of a part of them."""
+        """The places of all elements in the view of `out`, or of the elements within the bounds."""
         if axis_bounds is None:
             return outer_index([axis.out_selection for axis in self.axis_selections])
         pairs = zip(self.axis_selections, axis_bounds, strict=True)
@@ -675,11 +677,11 @@ class SizedFetch(NamedTuple):
 
     fetch: Fetch
     max_request_nbytes: int
-    has_small_requests: bool  # its ranges are small, as a rule; pieces of larger ones are not
+    has_small_requests: bool  # whether its ranges are small on average, before they are cut
 
 
 class AbsentInnerChunk(NamedTuple):
-    """An inner chunk that is selected and that the object does not have: the fill value."""
+    """A selected inner chunk that is absent from the object: it has the fill value."""
 
     out_selection: OutSelection
 
@@ -692,21 +694,21 @@ def group_into_fetches(
     *,
     groups_ranges: bool,
 ) -> Iterator[Fetch]:
-    """Group inner selections, of which as many are fetched together as the limits permit.
+    """Group inner selections into fetches, each with as many as the limits permit.
 
     Parameters
     ----------
     located : list of LocatedInnerSelection
-        In the order of offsets, ranges of neighbours are joined where the gap permits.
+        If sorted by offset, ranges of neighbors are joined if the gap permits.
     max_gap_within_range : int
-        Largest number of unread bytes between two slabs of one range. A slab of several ranges is
-        not joined to others.
+        Largest number of unread bytes between two slabs of one range. A slab of several ranges
+        isn't joined to others.
     max_fetch_nbytes : int
-        Largest size of a fetch, except for one of a single element.
+        Largest size of a fetch, except for a fetch of a single element.
     max_ranges : int
         Largest number of ranges of a fetch.
     groups_ranges : bool
-        Whether slabs are fetched together that are not joined in one range.
+        Whether a fetch may have several slabs that aren't joined in one range.
     """
     together: list[ByteRanges] = []  # the ranges of the next fetch
     slabs: list[PlacedSlab] = []
@@ -750,7 +752,7 @@ def group_into_fetches(
 
 
 def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
-    """All of these ranges, at least one, in their order; `nbytes` is the sum of their sizes."""
+    """All these ranges in their order; at least one. `nbytes` is the sum of their sizes."""
     if len(together) == 1:
         return together[0]
     if all(ranges.bounds_from_offset_if_several is None for ranges in together):
@@ -765,7 +767,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
 class Plan:
     """The bytes of a selection of a stored object, and their places in a view of `out`.
 
-    It does not change, so that threads share it. `PlanCache` keeps the last plans.
+    A plan doesn't change, so threads may share it. `PlanCache` keeps the last plans.
 
     Parameters
     ----------
@@ -774,7 +776,7 @@ class Plan:
     selection : Selection
         Selected elements.
     cost_or_none_if_read_whole : RequestCost or None
-        Largest gap and size of a request. None where objects are read whole, as from memory:
+        Largest gap and size of a request. None if objects are read whole, for example from memory:
         then the selection is one range.
 
     Attributes
@@ -782,27 +784,27 @@ class Plan:
     layout : ObjectLayout
         Layout of the object.
     selection : Selection
-        Selected elements. Those of a plan that is `shifted` are elsewhere, in the same places of
-        `out`.
+        Selected elements. A `shifted` plan has the selection of the original plan: its elements are
+        elsewhere in the object, with unchanged places in `out`.
     gap : int
         Largest number of unread bytes between two selected elements of one range.
     max_request_nbytes : int
         Largest size of a request.
     nbytes : int
         Bytes to be fetched if all inner chunks are present, with the gaps within inner chunks;
-        `UNLIMITED` if the selection has too many inner chunks to be counted.
+        `UNLIMITED` if the selection has too many inner chunks to count the bytes.
     range_count : int
-        Number of ranges of these bytes, before those of neighbouring inner chunks are joined;
-        `UNLIMITED` likewise.
+        Number of ranges of these bytes, before ranges of neighboring inner chunks are joined;
+        `UNLIMITED` if the selection has too many inner chunks.
     reads_whole_chunk : bool
-        All bytes of the chunk are read, which proves its size, since that is no slower. Never of a
-        shard.
+        Whether all bytes of the chunk are read because that isn't slower; this proves the chunk's
+        size. Always False for a shard.
     is_read_at_once : bool
-        The file of the chunk is read whole by one call of the system, since it is small.
+        Whether the file of the chunk is read whole by one system call, since it is small.
     may_be_inline : bool
-        The event loop may read it, if nothing has to be waited for.
+        Whether the event loop may read the object, if the read doesn't block.
     has_few_fetches : bool
-        The fetches of an object are so few that they may be kept for the next one.
+        Whether an object has so few fetches that they may be kept for the next object.
     """
 
     def __init__(
@@ -818,12 +820,12 @@ class Plan:
             if cost_or_none_if_read_whole is None
             else cost_or_none_if_read_whole
         )
-        # Of the stored axes of an inner chunk, in elements; points are on one axis of offsets.
+        # Strides of the stored axes of an inner chunk, in elements; for points, of the offsets.
         self._strides = (1,) if selection.are_points else layout.grid.element_strides
-        # By the number of indices along each axis, all of them ranges.
+        # The key is the number of indices along each axis, if all are ranges.
         self._slab_planners: dict[tuple[int, ...], SlabPlanner] = {}
         self._split = layout.grid.split_by_axis(selection)
-        # None where they are many, and are made again whenever they are needed.
+        # None if there are many, which are made again whenever they are needed.
         self._few_inner_selections: list[InnerSelection] | None = None
         self.nbytes = UNLIMITED
         self.range_count = UNLIMITED
@@ -838,7 +840,7 @@ class Plan:
             self.gap, self.nbytes
         )
         if self.reads_whole_chunk:
-            # The same inner selections, with slabs of one range.
+            # These inner selections again, with slabs of one range.
             self.gap = UNLIMITED
             self._slab_planners.clear()
             self._few_inner_selections = [
@@ -860,9 +862,9 @@ class Plan:
         return self._few_inner_selections
 
     def inner_selections_by_number(self) -> Callable[[int], InnerSelection | None]:
-        """A function of the number of an inner chunk, which gives the selected elements there.
+        """A function that returns the inner selection for the number of an inner chunk.
 
-        It gives None for an inner chunk without any.
+        The function returns None for an inner chunk without selected elements.
         """
         if self._few_inner_selections is not None:
             return {one.inner_chunk_number: one for one in self._few_inner_selections}.get
@@ -885,7 +887,7 @@ class Plan:
     ) -> InnerSelection:
         indices = [axis.indices for axis in axis_selections]
         start = sum([int(i[0]) * n for i, n in zip(indices, self._strides, strict=True)])
-        # Ranges of the same lengths have the same steps, which are those of the selection.
+        # All ranges have the steps of the selection, so ranges of equal lengths are alike.
         key = tuple(map(len, indices)) if _ONLY_RANGES.issuperset(map(type, indices)) else None
         slab_planner = None if key is None else self._slab_planners.get(key)
         if slab_planner is None:
@@ -898,17 +900,17 @@ class Plan:
         )
 
     def shifted(self, inner_chunk_distance: int, byte_distance: int) -> Plan:
-        """The plan of the same selection elsewhere in the object, into the same places of `out`.
+        """The plan of the selection shifted within the object, with its places in `out` unchanged.
 
         Parameters
         ----------
         inner_chunk_distance : int
-            What is added to the numbers of all inner chunks.
+            The number to add to the numbers of all inner chunks.
         byte_distance : int
-            What is added to the offsets in all inner chunks, in bytes.
+            The number of bytes to add to the offsets in all inner chunks.
         """
-        # Attribute by attribute: `copy.copy` takes several times as long, and random rows pay
-        # for it. Slab planners are shared.
+        # Copied attribute by attribute, since `copy.copy` takes several times as long, which slows
+        # reads of random rows. Slab planners are shared.
         plan = Plan.__new__(Plan)
         plan.layout = self.layout
         plan.selection = self.selection
@@ -941,13 +943,13 @@ class Plan:
 
     @cached_property
     def inner_chunk_numbers(self) -> Offsets:
-        """Numbers of the inner chunks with selected elements; only where these are few."""
+        """Numbers of the inner chunks with selected elements; only for few inner chunks."""
         return np.array([one.inner_chunk_number for one in self.inner_selections()], np.int64)
 
     def is_requested_by_ranges(self, *, may_divide_whole_chunks: bool) -> bool:
-        """Whether byte ranges are requested, rather than the whole object by one request.
+        """Whether byte ranges are requested, instead of the whole object by one request.
 
-        A whole chunk only if it is too large for one request, and may come in several.
+        For a whole chunk, True only if it is too large for one request, and may be divided.
         """
         return not self.reads_whole_chunk or (
             may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
@@ -956,8 +958,8 @@ class Plan:
     def block_nbytes(self, view: Array) -> int:
         """Most bytes of a file that are read at once into the view.
 
-        They are more where the view is in another order than the stored elements, to fill the lines
-        of the processor's cache.
+        This is more if the view and the stored elements have different orders, to fill the lines of
+        the processor's cache.
         """
         strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
         is_in_order = strides == sorted(strides, reverse=True)
@@ -965,7 +967,7 @@ class Plan:
         return limits.block_nbytes if is_in_order else limits.transposed_block_nbytes
 
     def slab_planner_of(self, axis_selections: AxisSelections, gap_nbytes: int) -> SlabPlanner:
-        """Slabs of indices in an inner chunk, with a gap in bytes that may not be the plan's."""
+        """A planner for slabs in an inner chunk, with a gap that may differ from the plan's gap."""
         indices = [axis.indices for axis in axis_selections]
         return SlabPlanner(indices, self._strides, self.layout.item_size, gap_nbytes)
 
@@ -977,12 +979,13 @@ class Plan:
         Parameters
         ----------
         index : InnerChunkIndex
-            Offsets of the inner chunks. A ShardIndexError, while iterating, if one is impossible.
+            Offsets of the inner chunks. If an offset is impossible, a ShardIndexError is raised
+            while iterating.
         max_nbytes : int
-            Largest size of a fetch, except for one of a single element.
+            Largest size of a fetch, except for a fetch of a single element.
         groups_ranges : bool
-            Whether ranges of several inner chunks are fetched together, as from a file. Of a store,
-            each is a request, and placed as soon as it has come.
+            Whether ranges of several inner chunks are fetched together, as from a file. From a
+            store, each range is a request, and is placed as soon as it has arrived.
         """
         max_ranges = self.layout.limits.ranges_at_once
         inner_selections = iter(self.inner_selections())
@@ -1003,10 +1006,10 @@ class Plan:
             )
 
     def end_of_file_error(self, path: str, file_nbytes: int) -> ChunkSizeError:
-        """Error for a file of `file_nbytes` bytes, which ends within or before a range."""
+        """Error for a file of `file_nbytes` bytes that ends within or before a range."""
         if self.layout.stored_nbytes is None:
             return ChunkSizeError(
-                f"{path} ends at byte {file_nbytes}, within an inner chunk that its index has: it"
+                f"{path} ends at byte {file_nbytes}, within an inner chunk of its index: the file"
                 " was shortened while it was read"
             )
         if self.reads_whole_chunk:
@@ -1030,20 +1033,20 @@ def with_request_sizes(
 ) -> Iterator[SizedFetch]:
     """Pair each fetch of an object with the largest size of its requests.
 
-    In the last round, when slots would become idle, long ranges are cut smaller.
+    In the last round, when slots would become idle, long ranges are cut into smaller requests.
 
     Parameters
     ----------
     fetches : iterable of Fetch
-        All fetches of the object; a few more than are needed at once are taken in advance.
+        All fetches of the object; some are taken in advance, before they are needed.
     max_request_nbytes : int
-        Largest size of a request; `UNLIMITED` where nothing is to be cut.
+        Largest size of a request; `UNLIMITED` if ranges aren't cut.
     slots : int
         Number of requests at the same time.
     objects_at_once : int
-        Number of objects that are read at the same time, and share the slots.
+        Number of objects that are read at the same time and share the slots.
     min_piece_nbytes : int
-        Smallest size that longer ranges are cut to.
+        Smallest size of the pieces of longer ranges.
     """
     remaining = iter(fetches)
     round_length = -(-slots // objects_at_once)
@@ -1068,16 +1071,16 @@ def with_request_sizes(
 def fastest_max_request_nbytes(
     uncut_request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
 ) -> int:
-    """Largest size of requests with which all bytes have come after the shortest time.
+    """Largest size of a request for which all bytes arrive in the shortest time.
 
-    Each of the `objects_at_once` has requests of these `uncut_request_sizes`, in bytes, to be cut
-    to smaller ones. They are sent in rounds of as many requests as there are `slots`. A round takes
-    the time of its largest request: its wait for an answer, and its bytes. The wait is as long as a
-    connection takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one
-    connection, is the number of rounds times the sum of both.
+    Each of the `objects_at_once` has requests of these `uncut_request_sizes`, in bytes, which are
+    cut into smaller requests. The requests are sent in rounds of `slots` requests. A round takes as
+    long as its largest request: the wait for an answer, and the transfer of its bytes. The wait is
+    as long as a connection takes for `min_piece_nbytes` bytes. So the time for a size, in bytes of
+    one connection, is the number of rounds times the sum of the size and `min_piece_nbytes`.
 
-    The sizes that are tried divide the largest request into equal pieces, none of which is much
-    smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
+    The sizes to choose from divide the largest request into equal pieces, which are not much
+    smaller than `min_piece_nbytes`. If two sizes take equal time, the larger size is returned.
     """
     wait = min_piece_nbytes
     largest = max(uncut_request_sizes)
@@ -1107,11 +1110,11 @@ def plan_of(
     chunk_selection : tuple
         The selection, in one of the four forms of `indexing.selection`.
     cost_or_none_if_read_whole : RequestCost or None
-        Largest gap and size of a request; None where objects are read whole.
+        Largest gap and size of a request; None if objects are read whole.
     out_selection : tuple or array, optional
-        The places of the selected elements in `out`; None where `out` has these alone.
+        The places of the selected elements in `out`; None if `out` has only these elements.
     drop_axes : tuple of int
-        Axes of the array that `out` does not have.
+        Axes of the array that `out` doesn't have.
     """
     selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
     return Plan(layout, selection, cost_or_none_if_read_whole)

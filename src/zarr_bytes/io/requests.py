@@ -1,22 +1,23 @@
-"""The bytes of one object through the `get` of its store, by ranges or whole.
+"""Requests for the bytes of one object by the `get` of its store, in ranges or whole.
 
-Whether a store answers byte ranges shows with the first of them. `RangeAnswers` has what is known
-of an object:
+The first request for a byte range shows whether a store answers ranges. `RangeAnswers` is the state
+of this check for one object:
 
 1. UNPROVEN: unless the store is known to answer ranges, the first range is requested alone, and the
-   others wait for its answer (ASKED). An answer of the size of the range proves the store: its host
-   is remembered in `known_stores`, the other ranges follow (RANGES), and no later object waits
-   while it is known.
-2. A whole object instead of a range (HTTP status 200 for 206) is kept, and all ranges are cut out
-   of it (WHOLE). The store is remembered as one that ignores ranges, with a warning the first time.
-   After ten minutes it is asked for a range again.
-3. After a refused range (the store has none, or status 416 for an object that a server keeps
-   compressed), one task requests the whole object, which is kept (WHOLE).
-4. A range of any other size, as of a truncated object: the whole object is requested once, since
-   its server may keep it compressed. An object of the right size is kept (WHOLE); otherwise the
-   range is a ChunkSizeError (WRONG_SIZE).
-5. A missing object raises MissingChunkError. Missing ranges beside existing ones are an error
-   (`check_nothing_has_come`): the result never has zeros or a mix of two versions.
+   others wait for its answer (ASKED). If the answer has the size of the range, the store answers
+   ranges: its host is recorded in `known_stores`, the other ranges follow (RANGES), and later
+   objects don't wait as long as the record is kept.
+2. If the whole object comes instead of a range (HTTP status 200 instead of 206), the object is
+   kept, and all ranges are cut out of it (WHOLE). The store is recorded as one that ignores ranges,
+   with a warning the first time. After ten minutes, a range is requested again.
+3. If a range is refused (the store has no ranges, or a server that keeps the object compressed
+   answers with status 416), one task requests the whole object, which is kept (WHOLE).
+4. If a range has any other size, for example because the object is truncated, the whole object is
+   requested once, since its server may keep it compressed. An object of the right size is kept
+   (WHOLE); otherwise a ChunkSizeError is raised for the range (WRONG_SIZE).
+5. If the object is missing, a MissingChunkError is raised. If some ranges are missing and others
+   exist, that is an error (`check_nothing_has_come`): the result never has zeros for missing
+   ranges, or a mix of two versions.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
-# Whether this task is inside of a request that has a slot.
+# Whether this task is inside a request that has a slot.
 _is_in_request = ContextVar("is_in_request", default=False)
 _NO_SLOT: Final = nullcontext()
 
 
 class MissingChunkError(StopRequestsError):
-    """The store has no object for the chunk. It steers: readers put in the fill value."""
+    """The store has no object for the chunk. Readers catch this and use the fill value."""
 
 
 class RangeAnswers(Enum):
-    """What byte ranges of one object bring, as far as it is known."""
+    """The kind of answer to byte ranges of one object, as far as known."""
 
     UNPROVEN = auto()
     """No range has been requested alone, or answered."""
@@ -76,46 +77,46 @@ class RangeAnswers(Enum):
     RANGES = auto()
     """Ranges."""
     WHOLE = auto()
-    """The whole object, which has come: nothing more is requested."""
+    """The whole object, which has arrived: nothing more is requested."""
     WRONG_SIZE = auto()
-    """Ranges of a wrong size, and the whole object does not have the size of the chunk either."""
+    """Ranges of a wrong size; the whole object doesn't have the size of the chunk either."""
 
 
 _NOT_ANSWERED: Final = RangeAnswers.UNPROVEN, RangeAnswers.ASKED
 
 
 class _RangeRefusedError(Exception):
-    """The store refuses a range of an object. It steers: the whole object is requested instead."""
+    """The store refuses a range of an object. The whole object is then requested instead."""
 
 
 class StoreTransport:
     """Fetches one chunk or shard through its store, for one read; a `Transport`.
 
-    It belongs to one event loop, on which its coroutines share what has come, and takes the loop's
-    request slots. Where it `is_sync`, it belongs to the calling thread: it takes no slots, and its
-    coroutines wait for nothing, so that `run_coroutine_that_never_waits` runs them.
+    A transport belongs to one event loop. Its coroutines share the bytes that have arrived, and
+    take request slots of the loop. If it `is_sync`, it belongs to the calling thread instead: it
+    takes no slots, and its coroutines never wait, so `run_coroutine_that_never_waits` runs them.
 
     Parameters
     ----------
     store_path
-        Of the object: a StorePath, which has `get_sync` from zarr 3.3 on.
+        Path of the object: a StorePath, which has `get_sync` since zarr 3.3.
     layout, driver
-        Of the object, and of its store.
+        Layout of the object, and driver of its store.
     prototype
         The class of the buffers that the store returns.
     index_cache
-        That of the array, which gets the index of a shard; None without one.
+        Index cache of the array, where the index of a shard is kept; None if there is no cache.
     kept_index
-        The index of the shard out of this cache; None if it must be fetched.
+        The index of the shard from the cache; None if it must be fetched.
     objects_at_once
-        Number of objects that are read at the same time, and share the request slots.
+        Number of objects that are read at the same time and share the request slots.
     limits
-        Most requests at once, of all these objects.
+        Most requests at the same time, for all these objects together.
     may_divide_whole_chunks
-        Whether a chunk of which all bytes are needed may come in several requests, as from a store
-        that is known to answer ranges.
+        Whether several requests may fetch a chunk that is needed as a whole; for example, from a
+        store that is known to answer ranges.
     is_sync
-        Whether the store's `get_sync` is called, and not `get`.
+        Whether the store's `get_sync` is called instead of `get`.
     """
 
     def __init__(
@@ -139,38 +140,38 @@ class StoreTransport:
         self._origin = driver.origin
         self._prototype = prototype
         self._index_cache = index_cache
-        # A shard that is fetched whole brings its own index.
+        # A shard that is fetched whole includes its index.
         self._kept_index = None if self.cost is None else kept_index
         self._objects_at_once = objects_at_once
         self._may_divide_whole_chunks = may_divide_whole_chunks
         self._is_sync = is_sync
-        self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
+        self._stored_nbytes = layout.stored_nbytes  # None for a shard, since its size isn't known
         self._takes_slots = not (driver.is_memory or is_sync)
         self._limits = limits if self._takes_slots else ONE_AT_A_TIME
         self._slots = slots_unless_within_request(limits) if self._takes_slots else None
         self._answers = RangeAnswers.UNPROVEN
-        self._whole_object: Bytes | None = None  # once it has come
-        self._was_there = False  # whether an object was there for any request
-        # Set once it is known what ranges bring: a range, or the whole object.
+        self._whole_object: Bytes | None = None  # set once it has arrived
+        self._was_there = False  # whether any request has found the object
+        # Set once the kind of answer to ranges is known: ranges, or the whole object.
         self._answer_is_known = asyncio.Event()
-        # Held by the request for the whole object after a range that was refused or of wrong size.
+        # Held during the request for the whole object after a range is refused or has a wrong size.
         self._whole_instead = asyncio.Lock()
         counters.count(store_path.store, chunks=1)
 
     async def fetch_whole(self) -> Bytes:
         """The bytes of the whole object, in one request; every later range is cut out of them.
 
-        Raises MissingChunkError, or ChunkSizeError if the object has not the size of the chunk.
+        Raises MissingChunkError, or ChunkSizeError if the object doesn't have the chunk's size.
         """
         content = await self._get_whole()
         self._keep_whole_object(content)
         return content
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
-        """The index of the object: that of a shard out of the cache, or fetched and then kept.
+        """The index of the object; for a shard, from the cache, or fetched and then kept.
 
-        A chunk that comes by one request is fetched here. Raises MissingChunkError, ShardIndexError
-        if the index is truncated or damaged, and errors of the store as they are.
+        A chunk that is fetched whole by one request is fetched here. Raises MissingChunkError,
+        ShardIndexError if the index is truncated or damaged, and errors of the store unchanged.
         """
         layout = self._layout
         if not layout.index_nbytes:
@@ -181,20 +182,20 @@ class StoreTransport:
         content = self._kept_index
         if content is None:
             content = await self._fetch_index(plan.nbytes)
-        # The size of a shard is known where it has come whole.
+        # The size of a shard is known if the whole shard has arrived.
         whole = self._whole_object
         size = None if whole is None else whole.size
         index = ShardIndex(layout, self._object_name, content, size)
-        # Not before its check: what was damaged on its way is fetched again by the next read. And
-        # not of a shard that has come whole, as it will again.
+        # The index is kept only after its check, so that the next read fetches it again if it was
+        # damaged in transit. It isn't kept if the whole shard has arrived, as it will again.
         if self._index_cache is not None and whole is None:
             self._index_cache.keep_if_store_is_read_only(self._store_path, content)
         return index
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
-        """Most bytes of the object that are fetched together: those of a request.
+        """Most bytes of the object that are fetched together: the largest size of a request.
 
-        Where the whole object has come, a block of memory, if its elements must be decoded.
+        If the whole object has arrived and its elements must be decoded: the size of a block.
         """
         if self._whole_object is not None and not self._layout.assigns_directly:
             return plan.block_nbytes(view)
@@ -206,16 +207,16 @@ class StoreTransport:
         """Fetch all `fetches`, several requests at a time, and call `place` with the bytes of each.
 
         Raises MissingChunkError if the object is missing, ChunkSizeError if it is truncated, and
-        errors of the store as they are.
+        errors of the store unchanged.
         """
-        # One in memory, and once all of the chunk has come.
+        # One at a time if the store is in memory, or if the whole object has arrived.
         limits = self._limits if self._whole_object is None else ONE_AT_A_TIME
         slots = self._slots
         min_piece_nbytes = self._layout.limits.min_piece_nbytes
 
         async def fetch_and_place(sized_fetch: SizedFetch) -> None:
             fetch = sized_fetch.fetch
-            # The bytes of no more fetches are in memory than there are slots.
+            # There are at most as many fetches in memory as slots.
             is_small = fetch.ranges.nbytes < min_piece_nbytes
             async with slots.for_fetched_bytes.take(is_small=is_small) if slots else _NO_SLOT:
                 place(fetch, await self._fetch_ranges(plan, sized_fetch, limits.small))
@@ -230,7 +231,7 @@ class StoreTransport:
         await map_concurrently(fetch_and_place, sized_fetches, limits.small)
 
     def check_nothing_has_come(self) -> None:
-        """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
+        """Raise a ChunkSizeError if a part of the chunk has arrived before a MissingChunkError."""
         if self._was_there:
             raise ChunkSizeError(
                 f"some byte ranges of {self._object_name} are there and others are missing: the"
@@ -243,11 +244,11 @@ class StoreTransport:
         return store_path_name(self._store_path)
 
     async def _fetch_index(self, plan_nbytes: int) -> Bytes:
-        """The bytes of the index of a shard, in one request, without a check of their checksum.
+        """The bytes of the index of a shard, in one request. Their checksum isn't checked.
 
-        Where the whole shard comes, it is kept, and every range is cut out of it. A warning
-        compares its size with `plan_nbytes`, the bytes that the read needs. Of an object that is
-        shorter than an index the bytes are too few, or the store's answer leads to a
+        If the whole shard comes instead, it is kept, and every range is cut out of it. A warning
+        compares its size with `plan_nbytes`, the bytes that the read needs. If the object is
+        shorter than an index, too few bytes are returned, or the store's answer leads to a
         ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
         layout = self._layout
@@ -262,7 +263,7 @@ class StoreTransport:
         if content is None:
             content = await self._get_whole()
         elif layout.data_offset and content.size != nbytes:
-            whole = await self._get_whole()  # perhaps a server keeps it compressed
+            whole = await self._get_whole()  # a server may keep it compressed
             is_index = whole.size == content.size
             content = whole
         if is_index and content.size <= nbytes:
@@ -277,7 +278,7 @@ class StoreTransport:
     async def _fetch_ranges(self, plan: Plan, sized_fetch: SizedFetch, max_requests: int) -> Bytes:
         """The bytes of the ranges of a fetch one after another, in `max_requests` at a time.
 
-        Without a request where the whole object has come. Errors are those of `fetch`.
+        No request is sent if the whole object has arrived. Raises the errors of `fetch`.
         """
         ranges = sized_fetch.fetch.ranges
         is_small = sized_fetch.has_small_requests
@@ -306,11 +307,11 @@ class StoreTransport:
         return cast("Bytes", fetched)
 
     async def _fetch_range(self, plan: Plan, start: int, stop: int, *, is_small: bool) -> Bytes:
-        """The bytes from `start` to `stop`, all of them; alone, as long as ranges are unproven.
+        """All bytes from `start` to `stop`; requested alone as long as ranges are unproven.
 
-        `is_small` is whether it takes one of the slots for small requests.
+        `is_small` is whether the request takes one of the slots for small requests.
 
-        Raises StopRequestsError once the whole object has come instead. Errors are those of
+        Raises StopRequestsError once the whole object has arrived instead, and the errors of
         `fetch`.
         """
         if not known_stores.is_known_to_answer_ranges(self._store_path.store, self._origin):
@@ -322,10 +323,10 @@ class StoreTransport:
         return await self._request_range(plan, start, stop, is_small=is_small)
 
     async def _request_range(self, plan: Plan, start: int, stop: int, *, is_small: bool) -> Bytes:
-        """As `_fetch_range`, at once, whatever is known of ranges.
+        """Like `_fetch_range`, without waiting for the answer to another range.
 
-        The range at the end of a chunk that is read whole is requested open-ended, so that an
-        object that is too long brings too many bytes.
+        If a chunk is read whole, its last range is requested without an end. So if the object is
+        too long, the answer has too many bytes.
         """
         if self._answers is RangeAnswers.WHOLE:
             raise StopRequestsError
@@ -356,15 +357,16 @@ class StoreTransport:
         expected: int,
         content: Bytes,
     ) -> NoReturn:
-        """Raise StopRequestsError if the whole object has come, or comes now; else ChunkSizeError.
+        """Raise StopRequestsError if the whole object has arrived or can be fetched now.
 
-        `content` has come for a range of `expected` bytes, and has another size.
+        Otherwise raise ChunkSizeError. `content` is the answer to a request for a range of
+        `expected` bytes, and has another size.
         """
         stored = self._stored_nbytes
         size = content.size
         is_open_ended = isinstance(request, OffsetByteRequest)
         if size == stored:
-            if is_open_ended:  # perhaps it is the end of an object that is too long
+            if is_open_ended:  # it may be the end of an object that is too long
                 content = await self._get_whole()
             self._keep_whole_object(content)
             self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
@@ -378,16 +380,17 @@ class StoreTransport:
         raise wrong_size_error(self._object_name, start, start + expected, size)
 
     async def _fetch_whole_after_refusal(self, plan_nbytes: int) -> None:
-        """Request the whole object and keep it, unless another call has done so meanwhile."""
+        """Request the whole object and keep it, unless another call has already done so."""
         async with self._whole_instead:
             if self._whole_object is None:
                 self._keep_whole_object(await self._get_whole())
                 self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
 
     async def _try_fetch_whole_after_wrong_size(self) -> bool:
-        """Request the whole object, unless a range has been answered; True if it is the chunk.
+        """Request the whole object, unless a range has been answered.
 
-        Its server may keep it compressed. Only the first call requests it, and others wait for it.
+        A server may keep the object compressed. Only the first call requests it, and other calls
+        wait for the answer. Returns True if a whole object of the right size has arrived.
         """
         async with self._whole_instead:
             if self._answers in _NOT_ANSWERED and self._stored_nbytes is not None:
@@ -399,7 +402,7 @@ class StoreTransport:
         return self._answers is RangeAnswers.WHOLE
 
     async def _get_whole(self) -> Bytes:
-        """The answer to a request for the whole object; raises as `_get`."""
+        """The answer to a request for the whole object; raises the errors of `_get`."""
         nbytes = self._stored_nbytes
         is_small = nbytes is not None and nbytes < self._layout.limits.min_piece_nbytes
         return await self._get(None, is_small=is_small)
@@ -413,8 +416,8 @@ class StoreTransport:
     ) -> Bytes:
         """The answer to a request, in a slot of the loop for small or large requests.
 
-        `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
-        that `_answer` raises.
+        `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and the
+        errors of `_answer`.
         """
         if self._slots is None:
             buffer = await self._answer(byte_range_or_none_if_whole, is_index=is_index)
@@ -433,10 +436,10 @@ class StoreTransport:
     async def _answer(
         self, byte_range_or_none_if_whole: ByteRequest | None, *, is_index: bool
     ) -> Buffer | None:
-        """What the store answers; None if the object is missing.
+        """The answer of the store; None if the object is missing.
 
-        Raises _RangeRefusedError if the store refuses the range, ChunkSizeError if the range is not
-        within the object, and other errors of the store as they are.
+        Raises _RangeRefusedError if the store refuses the range, ChunkSizeError if the range isn't
+        within the object, and other errors of the store unchanged.
         """
         byte_range = byte_range_or_none_if_whole
         try:
@@ -447,7 +450,7 @@ class StoreTransport:
         except Exception as error:
             if byte_range is None:
                 raise
-            if isinstance(byte_range, SuffixByteRequest):  # Azure and caches have other ranges
+            if isinstance(byte_range, SuffixByteRequest):  # Azure and caches support other ranges
                 size = await _object_size_if_store_tells(self._store_path)
                 if size is not None:
                     start = max(size - byte_range.suffix, 0)
@@ -463,8 +466,8 @@ class StoreTransport:
     ) -> None:
         """Raise the error of a range, unless a server may keep the object compressed.
 
-        That may be so where it refuses a range of a chunk, or the index of a shard, by HTTP status
-        416. Raises ChunkSizeError where the object ends before the range does.
+        This is possible if the server refuses a range of a chunk, or the index of a shard, with
+        HTTP status 416. Raises ChunkSizeError if the object ends before the range does.
         """
         start = getattr(byte_range, "start", 0)
         stop = getattr(byte_range, "end", self._stored_nbytes or 0)
@@ -479,26 +482,26 @@ class StoreTransport:
             raise error
 
     async def _ends_before(self, offset: int) -> bool:
-        """Whether the store sends the first byte of the object, and not the byte at `offset`.
+        """Whether the store sends the first byte of the object, but not the byte at `offset`.
 
-        For a store that does not tell sizes and has an error of its own for a range behind the end,
-        as those of obstore have. Where it fails for another reason, the first byte fails, too.
+        For a store that doesn't return sizes, and raises its own error for a range after the end,
+        like the stores of obstore. If requests fail for another reason, the first byte fails, too.
         """
         return offset > 0 and await self._sends_byte(0) and not await self._sends_byte(offset)
 
     async def _sends_byte(self, offset: int) -> bool:
-        """Whether the store sends the byte at `offset`, and no other bytes; False after errors."""
+        """Whether the store sends only the byte at `offset`; False after errors."""
         request = RangeByteRequest(offset, offset + 1)
-        with suppress(Exception):  # of any store: the first error is the one to raise
+        with suppress(Exception):  # from any store: the first error is the one to raise
             buffer = await self._store_path.get(self._prototype, request)
             count_request(self._store_path, request, buffer)
             return buffer is not None and len(buffer) == 1
         return False
 
     def _keep_whole_object(self, content: Bytes) -> None:
-        """Keep the whole object, for all ranges; ChunkSizeError if it is not one.
+        """Keep the whole object, for all ranges; ChunkSizeError if it has a wrong size.
 
-        The size of a shard is not known here.
+        A shard isn't checked, since its size isn't known.
         """
         expected = self._stored_nbytes
         if expected is not None and content.size != expected:
@@ -508,8 +511,8 @@ class StoreTransport:
         self._answer_is_known.set()
 
     def _ranges_of_whole(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
-        """The bytes of the ranges, out of the whole object; ChunkSizeError if it ends before."""
-        if self._stored_nbytes is None:  # a shard, whose size is not known before
+        """The bytes of the ranges, from the whole object; ChunkSizeError if it ends too early."""
+        if self._stored_nbytes is None:  # a shard: its size hasn't been checked
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
                     raise wrong_size_error(
@@ -518,9 +521,9 @@ class StoreTransport:
         return ranges.extract(chunk)
 
     def _record_and_warn_that_ranges_are_ignored(self, plan_nbytes: int) -> None:
-        """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
+        """Record that the store ignores ranges, and warn the caller of zarr, once for each store.
 
-        After `_keep_whole_object`, whose size the warning tells.
+        Must follow `_keep_whole_object`, since the warning has the size of the object.
         """
         if known_stores.record_whole_object_answer(self._store_path.store):
             nbytes = cast("Bytes", self._whole_object).size
@@ -528,14 +531,14 @@ class StoreTransport:
                 f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
                 f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
                 f" where {plan_nbytes} were needed; from a server that answers ranges, such"
-                " as nginx, only these are fetched"
+                " as nginx, only the needed bytes are fetched"
             )
 
 
 def slots_unless_within_request(limits: RequestLimits) -> LoopSlots | None:
-    """The slots of the running event loop for `limits`; None in a task that has one.
+    """The slots of the running event loop for `limits`; None in a task that has a slot.
 
-    A store may read another array for its answer, and would wait for the slot that it has.
+    A store may read another array to answer a request, and would wait for its own slot.
     """
     return None if _is_in_request.get() else slots_of_running_loop(limits)
 
@@ -545,14 +548,14 @@ def count_request(
     byte_range_or_none_if_whole: ByteRequest | None,
     found_or_none_if_missing: Buffer | None,
 ) -> None:
-    """Add a request, of a range or a whole object, and the bytes of its answer to the counts."""
+    """Add a request for a range or a whole object, and the bytes of its answer, to the counts."""
     nbytes = 0 if found_or_none_if_missing is None else len(found_or_none_if_missing)
     ranges = 0 if byte_range_or_none_if_whole is None else 1
     counters.count(store_path.store, requests=1, ranges=ranges, bytes_fetched=nbytes)
 
 
 async def _object_size_if_store_tells(store_path: StorePath) -> int | None:
-    """Size of an object; None if the store fails, or would have to read the object to tell."""
+    """Size of an object; None if the store fails, or would have to read the whole object."""
     with suppress(Exception):  # the error of the request is the one to raise
         if type(store_path.store).getsize is not Store.getsize:
             return await store_path.store.getsize(store_path.path)

@@ -1,13 +1,13 @@
-"""How the bytes of a stored object come: the part of a read that differs between stores.
+"""Transports of the bytes of a stored object: the part of a read that differs between stores.
 
-A read is a plan, the index of the object, fetches, and the placing of their elements. A transport
-gives the index (`locate`) and executes the fetches. There are two: `StoreTransport` of
-`io.requests` asks a store, and `ForecastTransport` fetches nothing and counts for `explain` what
-would be fetched. Files need none: a read of one waits for nothing that a loop would have to be told
-of (`Reader.read_files_or_fill`).
+A read makes a plan, gets the index of the object, executes fetches, and places their elements. A
+transport gets the index (`locate`) and executes the fetches. There are two transports:
+`StoreTransport` of `io.requests` sends requests to a store. `ForecastTransport` fetches nothing,
+and counts the requests and bytes of a read for `explain`. Files don't need a transport, since
+reading them doesn't await anything (`Reader.read_files_or_fill`).
 
-All are coroutines, since stores are asked on an event loop. Counting waits for nothing, so that
-`run_coroutine_that_never_waits` runs it.
+The methods that fetch are coroutines, since requests to stores are sent on an event loop. Counting
+never waits, so `run_coroutine_that_never_waits` runs it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 BytesOrNoneIfOnlyCounted: TypeAlias = "Bytes | None"
-"""The bytes of a chunk; None of a transport that fetches nothing and counts."""
+"""The bytes of a chunk; None from a transport that only counts."""
 
 
 class Transport(Protocol):
-    """Fetches bytes of one object, in this order: `locate`, then `fetch`; or `fetch_whole` alone.
+    """Fetches bytes of one object, in this order: `locate`, then `fetch`; or only `fetch_whole`.
 
-    Each raises MissingChunkError if a store has no such object, ChunkSizeError if it has another
-    size than a chunk, and errors of the store as they are.
+    Each method raises MissingChunkError if a store doesn't have the object, ChunkSizeError if the
+    object doesn't have the size of a chunk, and errors of the store unchanged.
     """
 
     cost: RequestCost | None
-    """The cost of a request of a part of the object; None if it is always fetched whole."""
+    """The cost of a request for a part of the object; None if it is always fetched whole."""
 
     needs_plan: bool
-    """Whether `fetch_whole` may not take the place of a plan: files are read in blocks of one."""
+    """Whether `fetch_whole` can't replace a plan: files are read in blocks of a plan."""
 
     async def fetch_whole(self) -> BytesOrNoneIfOnlyCounted:
         """The bytes of a whole chunk, in one request."""
@@ -51,7 +51,7 @@ class Transport(Protocol):
         """The index of the object; a ShardIndexError if it is truncated or damaged."""
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
-        """Most bytes that are fetched together, to be placed in the view."""
+        """Most bytes that are fetched together and placed in the view."""
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
@@ -60,40 +60,41 @@ class Transport(Protocol):
 
 
 class StoreFacts(NamedTuple):
-    """What a `ForecastTransport` has to know of a store and a read, besides the object."""
+    """Properties of a store and a read that a `ForecastTransport` needs, besides the object."""
 
     is_folder: bool  # whether files are read without the store
-    may_divide_whole_chunks: bool  # as of `StoreTransport`
-    objects_at_once: int  # that share the request slots
-    limits: RequestLimits  # of all of them
+    may_divide_whole_chunks: bool  # as in `StoreTransport`
+    objects_at_once: int  # number of objects that share the request slots
+    limits: RequestLimits  # for all these objects together
 
 
 class ForecastTransport:
-    """Counts what a read would fetch of one object, and fetches nothing.
+    """Counts the requests and bytes of a read of one object, and fetches nothing.
 
     Parameters
     ----------
     layout
-        Of the object.
+        Layout of the object.
     index
-        Of the object: looked up, or assumed.
+        Index of the object: looked up, or assumed.
     cost_or_none_if_read_whole
-        As `cost` of `Transport`.
+        The `cost`, as in `Transport`.
     facts
-        Of the store.
+        Properties of the store and the read.
     index_is_kept
-        Whether the index of the shard is in the cache of the array, and is not fetched.
+        Whether the index of the shard is in the cache of the array, and isn't fetched.
 
     Attributes
     ----------
     counts : Counts
-        What has been counted, but no chunk and no opening of a file.
+        Counts of the read, without chunks and opened files.
     index_nbytes : int
-        Bytes of the index among `counts.bytes_fetched`.
+        Bytes of the index, included in `counts.bytes_fetched`.
     requests_before_others : int
         Requests that the other requests for the object wait for.
     large_requests : int
-        Requests, of `counts.requests`, of which fewer are under way at once.
+        Large requests, included in `counts.requests`; fewer large than small requests run at the
+        same time.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class ForecastTransport:
             self.large_requests += 0 if is_small else 1
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
-        """The index; counts what is fetched for it."""
+        """The index; counts its requests and bytes."""
         nbytes = self._layout.index_nbytes
         is_folder = self._facts.is_folder
         if not nbytes:
@@ -152,13 +153,13 @@ class ForecastTransport:
         return self._index
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
-        """As that of a file, or of a request."""
+        """Most bytes of a block of a file, or of a request."""
         return plan.block_nbytes(view) if self._facts.is_folder else plan.max_request_nbytes
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
     ) -> None:
-        """Count the ranges and the requests of the fetches; `place` is not called."""
+        """Count the ranges and the requests of the fetches; `place` isn't called."""
         del place
         if self._has_come_whole:
             return
