@@ -24,7 +24,7 @@ from servers import WithoutRanges, serving
 from stored_arrays import IN_PLACE, numbers
 from zarr.storage import FsspecStore
 
-from zarr_bytes import ChunkSizeError, StoreError, counting, explain, view
+from zarr_bytes import ChunkSizeError, StoreError, check, counting, explain, view
 
 fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
@@ -387,8 +387,25 @@ class TestFaults:
         with path.open("r+b") as file:
             file.truncate(150 * STEP)
         same(array[:100], VALUES[:100])
-        with pytest.raises(ChunkSizeError, match=r"150/0/0 is a part of .*records.nc, 2400 bytes"):
+        start = HEADER_NBYTES + 150 * STEP
+        key = f"/150/0/0 is a part of .*records.nc with {RECORD_NBYTES} bytes from byte {start} on"
+        end = f"the file has {150 * STEP} bytes: it is truncated or has changed"
+        with pytest.raises(ChunkSizeError, match=f"{key}, and {end}"):
             array[SERIES]
+
+    @pytest.mark.parametrize("change", ["truncated", "missing"])
+    def test_check_finds_files_that_are_truncated_or_missing(self, tmp_path, change):
+        """Though the references have the size of each chunk."""
+        path = write_records(tmp_path)
+        store = records_at(f"file://{path}").store
+        assert check(store).conforms
+        if change == "missing":
+            path.unlink()
+        else:
+            with path.open("r+b") as file:
+                file.truncate(RECORDS // 2 * STEP)
+        (report,) = check(store)
+        assert len(report.findings) == (RECORDS if change == "missing" else RECORDS - RECORDS // 2)
 
     def test_files_are_never_written_to(self, tmp_path):
         path = write_records(tmp_path)

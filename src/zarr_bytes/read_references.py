@@ -161,8 +161,11 @@ def _read_local_parts(
         with open_chunk_file_if_exists(name, name) or nullcontext() as file:
             if file is None:
                 return numbers
-            file.size_of_regular_file()  # a ChunkFileError for anything else
+            size = file.size_of_regular_file()  # a ChunkFileError for anything else
             counters.count(store, opens=1)
+            for chunk in chunks:
+                if chunk.part.offset + chunk.part.nbytes > size:
+                    raise _part_past_end_error(chunk, size)
             projections = (
                 (chunk.projection, file.part(chunk.part.offset, chunk.part.nbytes))
                 for chunk in chunks
@@ -171,15 +174,18 @@ def _read_local_parts(
                 numbers.append(chunk.number)
     except (OSError, ChunkFileError):
         pass
-    except ChunkSizeError as error:
-        chunk = chunks[len(numbers)]
-        key = store_path_name(chunk.projection.store_path)
-        raise ChunkSizeError(
-            f"{key} is a part of {name}, {chunk.part.nbytes} bytes from byte"
-            f" {chunk.part.offset} on: {error}"
-        ) from None
     counters.count(store, chunks=len(numbers))
     return numbers
+
+
+def _part_past_end_error(chunk: ReferencedChunk, file_nbytes: int) -> ChunkSizeError:
+    """The error for a part of a file that reaches past the end of the file."""
+    part = chunk.part
+    return ChunkSizeError(
+        f"{store_path_name(chunk.projection.store_path)} is a part of {part.file.name} with"
+        f" {part.nbytes} bytes from byte {part.offset} on, and the file has {file_nbytes} bytes: it"
+        " is truncated or has changed; copy the file again, or make the references again"
+    )
 
 
 class PiecesOfFetches(NamedTuple):

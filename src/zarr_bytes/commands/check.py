@@ -59,6 +59,7 @@ from zarr_bytes.commands.stores import (
 )
 from zarr_bytes.errors import FillValueError, describe_error, wrong_size_error
 from zarr_bytes.indexing.selection import ChunkGrid
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import not_a_file_error
 from zarr_bytes.io.tasks import map_concurrently
 from zarr_bytes.layout.elements import element_layout_of, offset_of_first_invalid_bool
@@ -227,6 +228,7 @@ class _StoreCheck:
 
     def __init__(self, store: Store, progress: Callable[[Progress], None]) -> None:
         self._store = store
+        self._has_references = driver_of(store, "").references is not None
         self._progress = progress
         self._documents: dict[str, MetadataDocument] = {}  # of arrays and groups, by path
         self._reports: list[ArrayReport] = []
@@ -414,6 +416,8 @@ class _StoreCheck:
             return Finding(
                 key_in_node, f"{size:,} bytes", f"{thousands_or_power_of_ten(layout.nbytes)} bytes"
             )
+        if self._has_references and size:  # they have sizes, whatever the files are
+            await self._read_whole_range_or_raise(full_key, size - 1, size)
         index: InnerChunkIndex = SINGLE_CHUNK_INDEX
         if layout.index_nbytes:
             offset = layout.index_offset(size)
