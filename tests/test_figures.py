@@ -66,3 +66,15 @@ def test_the_page_of_cases_and_the_readme_have_the_figures_that_were_measured():
         page = path.read_text("utf-8").partition(cases.BEGIN)[2].partition(cases.END)[0]
         assert page == table(measured)
         assert "not measured" not in page
+
+
+PAGES = [ROOT / "README.md", EXAMPLES / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def test_each_block_that_a_command_writes_has_been_written():
+    block = re.compile(r"<!-- [^>]+ -->\n(.*?)<!-- end -->", re.DOTALL)
+    blocks = [
+        (path.name, text) for path in PAGES for text in block.findall(path.read_text("utf-8"))
+    ]
+    assert len(blocks) > len(NAMES)
+    assert not [name for name, text in blocks if not text.strip()]
