@@ -77,4 +77,4 @@ def test_each_block_that_a_command_writes_has_been_written():
         (path.name, text) for path in PAGES for text in block.findall(path.read_text("utf-8"))
     ]
     assert len(blocks) > len(NAMES)
-    assert not [name for name, text in blocks if not text.strip()]
+    assert not [name for name, found in blocks if not found.strip()]
