@@ -1461,3 +1461,17 @@ def test_a_read_of_nearly_all_bytes_is_hardly_partial():
     array = zarr.open_array(CountingStore(array.store))
     assert str(explain(array, np.s_[:, 7])).startswith("Hardly partial: ")
     assert str(explain(array, np.s_[:2])).startswith("Partial: ")
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "has_gaps"), [((300, 2), (300, 2), True), ((300, 1), (1, 1), False)]
+)
+def test_many_rounds_come_with_the_setting_that_makes_them_fewer_if_there_are_gaps(
+    shape, chunks, has_gaps
+):
+    """Longer gaps do nothing for the requests of many chunks, one for each."""
+    array = stored(MemoryStore(), numbers(shape), chunks=chunks)
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+        explained = explain(zarr.open_array(CountingStore(array.store)), np.s_[:, 0])
+    assert explained.requests == 300
+    assert ("longer gaps (zarr_bytes.gap) make them fewer" in str(explained)) is has_gaps

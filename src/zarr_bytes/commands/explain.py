@@ -360,8 +360,10 @@ class Explanation(Result):
             and self.bytes_fetched is not None
         ):
             return "with the indexes of shards"
-        if attribute_name == "rounds" and not self.is_write and (self.rounds or 0) > _FEW_ROUNDS:
-            return f"{_READ_ROWS['rounds']}; a longer zarr_bytes.gap.remote makes them fewer"
+        has_many_rounds = not self.is_write and (self.rounds or 0) > _FEW_ROUNDS
+        has_gaps = (self.ranges or 0) > self.chunks
+        if attribute_name == "rounds" and has_many_rounds and has_gaps:
+            return f"{_READ_ROWS['rounds']}; longer gaps (zarr_bytes.gap) make them fewer"
         return (_WRITE_ROWS if self.is_write else _READ_ROWS)[attribute_name]
 
     def _in_words(self, name: str, value: Any) -> Cell:
