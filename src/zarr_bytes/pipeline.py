@@ -219,7 +219,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             from zarr_bytes.read_references import read_batch_of_references
 
             read = read_batch_of_references
-        elif not driver.files_root and driver.has_own_get_many:
+        elif not driver.files_root and driver.store_overrides_get_many:
             from zarr_bytes.read_many import read_batch_by_get_many
 
             read = read_batch_by_get_many

@@ -169,7 +169,7 @@ async def read_batch(
 
 
 async def read_remaining_chunks(
-    exists: dict[int, ChunkExists],
+    exists_by_number_if_read: dict[int, ChunkExists],
     batch: Sequence[ChunkProjection],
     driver: Driver,
     out: Array,
@@ -178,16 +178,18 @@ async def read_remaining_chunks(
     plans: PlanCache,
     index_cache: IndexCache,
 ) -> list[ChunkExists]:
-    """Read the chunks of a batch whose numbers are not in `exists`, like `read_batch`.
+    """Read the chunks of a batch that have not been read, like `read_batch`.
+
+    `exists_by_number_if_read` has the others, by their numbers in the batch.
 
     The result is for all chunks of the batch.
     """
-    remaining = [number for number in range(len(batch)) if number not in exists]
+    remaining = [number for number in range(len(batch)) if number not in exists_by_number_if_read]
     found: list[ChunkExists] = []
     if remaining:
         some = [batch[number] for number in remaining]
         found = await read_batch(some, driver, out, drop_axes, prototype, plans, index_cache)
-    all_exist = exists | dict(zip(remaining, found, strict=True))
+    all_exist = exists_by_number_if_read | dict(zip(remaining, found, strict=True))
     return [all_exist[number] for number in range(len(batch))]
 
 
@@ -400,15 +402,17 @@ class Reader:
         elements = np.ndarray(layout.grid.shape, layout.stored_dtype, chunk_bytes)
         selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
         if layout.element_layout.bool_offsets:
-            selected = _copy_if_bytes_with_gaps(selected)
+            selected = _copy_if_one_byte_items_are_strided(selected)
             if layout.has_invalid_bool(selected):
                 # This raises an error, which says where the bool is.
-                self._place_by_plan(layout, chunk_bytes, chunk_selection, out_selection)
+                self._place_from_whole_chunk_by_plan(
+                    layout, chunk_bytes, chunk_selection, out_selection
+                )
         if self._drop_axes:
             selected = selected.squeeze(self._drop_axes)
         self._out[out_selection] = selected
 
-    def _place_by_plan(
+    def _place_from_whole_chunk_by_plan(
         self, layout: ObjectLayout, chunk_bytes: Bytes, chunk_selection: Any, out_selection: Any
     ) -> None:
         """Like `_place_from_whole_chunk`, with a plan."""
@@ -723,7 +727,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
                 continue
             stored = slab.selected_elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets:
-                stored = _copy_if_bytes_with_gaps(stored)
+                stored = _copy_if_one_byte_items_are_strided(stored)
                 if layout.has_invalid_bool(stored):
                     raise _invalid_bool_error(plan, stored, view.shape, out_selection)
             view[out_selection] = layout.decode_without_bool_check(stored)
@@ -759,7 +763,7 @@ class ArrivingFetch:
             self.content = None
 
 
-def _copy_if_bytes_with_gaps(stored: Array) -> Array:
+def _copy_if_one_byte_items_are_strided(stored: Array) -> Array:
     """Stored elements to be checked and then assigned; a copy if they are bytes with gaps.
 
     NumPy takes longer to compare and assign bytes with gaps than to copy them.

@@ -66,7 +66,7 @@ async def read_batch_by_get_many(
         first = []
         if not exists:
             small_chunks = iter(())  # `get` finds the reason
-    for chunks in _batches(chain(first, small_chunks), max_nbytes):
+    for chunks in _groups_for_calls(chain(first, small_chunks), max_nbytes):
         exists |= await _read_small_chunks(chunks, driver, out, prototype)
     counters.count(driver.store, chunks=len(exists))
     return await read_remaining_chunks(
@@ -173,7 +173,9 @@ def _iter_small_chunks(
         yield _SmallChunk(number, projection, requests)
 
 
-def _batches(chunks: Iterable[_SmallChunk], max_nbytes: int) -> Iterator[list[_SmallChunk]]:
+def _groups_for_calls(
+    chunks: Iterable[_SmallChunk], max_nbytes: int
+) -> Iterator[list[_SmallChunk]]:
     """Divide chunks into batches of at most `MAX_REQUESTS` requests and `max_nbytes` bytes.
 
     A chunk that exceeds these limits is a batch by itself.

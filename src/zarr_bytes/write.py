@@ -634,7 +634,7 @@ def _bytes_of_new_object(
 
         read_old_inner_chunk = partial(_read_if_present, index, copy_from)
     blocks = update.blocks_of_new_object(read_old_inner_chunk, is_dense=False, is_unsplit=True)
-    return _join_blocks(blocks, update.max_nbytes_of_new_object(old_inner_chunk_count))
+    return _assemble_object(blocks, update.max_nbytes_of_new_object(old_inner_chunk_count))
 
 
 class SelectionUpdate:
@@ -977,7 +977,7 @@ def _blocks_of_new_object(
         yield 0 if layout.data_offset else position, index
 
 
-def _join_blocks(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
+def _assemble_object(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
     """All bytes of a new object of at most `max_nbytes`; an empty array if nothing is stored.
 
     A single block isn't copied. Several blocks are made and copied one after another, so that not

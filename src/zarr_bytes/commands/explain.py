@@ -464,7 +464,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     elif not totals.chunks:
         reason = _Reason("no element is selected", _NOT_NEEDED)
     elif write:
-        reason = forecast.why_replaced_or_not_shared
+        reason = forecast.why_chunks_are_replaced_or_must_not_be_shared
     else:
         reason = forecast.why_whole_or_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
@@ -974,7 +974,7 @@ class _ForecastSum:
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
     @property
-    def why_replaced_or_not_shared(self) -> _Reason | None:
+    def why_chunks_are_replaced_or_must_not_be_shared(self) -> _Reason | None:
         """The first reason why a write replaces a chunk, or else why a new one may not be shared.
 
         None if there is none.

@@ -82,7 +82,7 @@ class _KeptPlan(NamedTuple):
     plan: Plan
 
 
-class _Kept(Generic[T]):
+class _BoundedByRanges(Generic[T]):
     """Values by their keys, which are dropped once they have too many ranges together."""
 
     def __init__(self) -> None:
@@ -93,10 +93,10 @@ class _Kept(Generic[T]):
         """The value of a key; None without one."""
         return self._values.get(key)
 
-    def put(self, key: Hashable, value: T, plan: Plan) -> None:
-        """Keep a value, which has the ranges of a plan; one of the same key has as many."""
+    def put(self, key: Hashable, value: T, *, range_count: int) -> None:
+        """Keep a value with so many ranges; all values of one key have equally many."""
         if key not in self._values:
-            self._ranges += max(plan.range_count, _LEAST_RANGES)
+            self._ranges += max(range_count, _LEAST_RANGES)
             if self._ranges > _MAX_KEPT_RANGES:
                 self._values.clear()
                 self._ranges = 0
@@ -111,8 +111,10 @@ class PlanCache:
     """
 
     def __init__(self) -> None:
-        self._plans: _Kept[_KeptPlan] = _Kept()
-        self._fetches: _Kept[tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = _Kept()
+        self._plans: _BoundedByRanges[_KeptPlan] = _BoundedByRanges()
+        self._fetches: _BoundedByRanges[tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = (
+            _BoundedByRanges()
+        )
         self._prepared_reads: dict[tuple[Hashable, ObjectLayout], PreparedRead] = {}
         self._prepared_write: PreparedWrite | None = None
 
@@ -150,7 +152,9 @@ class PlanCache:
                 layout, chunk_selection, cost_or_none_if_read_whole, out_selection, drop_axes
             )
         if plan.range_count <= layout.limits.inline_ranges:
-            self._plans.put(key, _KeptPlan(chunk_selection, number, start, plan), plan)
+            self._plans.put(
+                key, _KeptPlan(chunk_selection, number, start, plan), range_count=plan.range_count
+            )
         return plan
 
     def fetches_of(
@@ -165,7 +169,7 @@ class PlanCache:
         if kept is not None and kept[0] == entries:
             return kept[1]
         fetches = list(plan.fetches(index, max_fetch_nbytes, groups_ranges=groups_ranges))
-        self._fetches.put(key, (entries, fetches), plan)
+        self._fetches.put(key, (entries, fetches), range_count=plan.range_count)
         return fetches
 
     def take_prepared_read_if_kept(

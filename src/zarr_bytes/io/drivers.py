@@ -89,7 +89,7 @@ class Driver:
         return self.cost_kind == "remote"
 
     @property
-    def has_own_get_many(self) -> bool:
+    def store_overrides_get_many(self) -> bool:
         """Whether the store has its own `get_many`, which takes requests for several keys."""
         return overrides_get_many(self.store)
 
