@@ -370,7 +370,10 @@ class Reader:
             index = await transport.locate(plan)
             view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
             max_nbytes = transport.max_fetch_nbytes(plan, view)
-            fetches = self._plans.fetches_of(plan, index, max_nbytes, groups_ranges=False)
+            # `explain` forecasts reads of files, too, which group ranges.
+            fetches = self._plans.fetches_of(
+                plan, index, max_nbytes, groups_ranges=transport.needs_plan
+            )
             await transport.fetch(
                 plan,
                 self._fill_absent_and_yield_present(fetches, view, layout),
