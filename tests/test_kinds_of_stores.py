@@ -20,7 +20,7 @@ AsyncFileSystemWrapper = pytest.importorskip(
 ).AsyncFileSystemWrapper
 LocalFileSystem = fsspec.get_filesystem_class("file")
 
-VALUES = numbers((300, 400))  # one chunk of 960,000 bytes, more than any gap
+VALUES = numbers((400, 400))  # one chunk of 1,280,000 bytes, more than any gap
 POINT = (7, 300)
 
 
@@ -150,8 +150,8 @@ class TestWrappers:
         array = zarr.open_array(wrapper(LocalStore(tmp_path)))
         assert cost_of(array) == (0, 1, 8)
         # Two points whose gap is read over, and two whose gap is longer than that of this kind.
-        assert cost_of(array, np.s_[7:88:80, 300])[:2] == (0, 1)
-        assert cost_of(array, np.s_[7:98:90, 300])[:2] == (0, 2)
+        assert cost_of(array, np.s_[7:335:327, 300])[:2] == (0, 1)
+        assert cost_of(array, np.s_[7:337:329, 300])[:2] == (0, 2)
 
     def test_a_wrapper_around_memory_reads_whole_chunks(self):
         array = created(WrapperStore(zarr.storage.MemoryStore()))
@@ -174,24 +174,31 @@ def test_chunks_in_the_memory_of_obstore_are_read_whole():
 
 
 class TestMemoryOfFsspec:
-    """It copies what it is asked for, some 256 KiB in the time of a call."""
+    """It copies what it is asked for, some 1 MiB in the time of a call."""
 
     def store(self, folder):
         files = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
         return FsspecStore(files, path=str(folder))
 
-    def test_a_chunk_of_less_than_256_kib_is_read_whole(self, tmp_path):
-        values = VALUES[:75]
+    def test_a_chunk_of_less_than_a_mib_is_read_whole(self, tmp_path):
+        values = VALUES[:325]
         assert cost_of(created(self.store(tmp_path), values=values), POINT, values) == (
             (0, 1, values.nbytes)
         )
 
-    def test_of_a_larger_chunk_a_part_is_read_with_gaps_of_up_to_256_kib(self, tmp_path):
+    def test_of_a_larger_chunk_a_part_is_read_with_gaps_of_up_to_a_mib(self, tmp_path):
         """Of rows of 3,200 bytes."""
         array = created(self.store(tmp_path))
         assert cost_of(array) == (0, 1, 8)
-        assert cost_of(array, np.s_[:150:80, 300])[:2] == (0, 1)
-        assert cost_of(array, np.s_[:150:85, 300])[:2] == (0, 2)
+        assert cost_of(array, np.s_[:400:327, 300])[:2] == (0, 1)
+        assert cost_of(array, np.s_[:400:329, 300])[:2] == (0, 2)
+
+    def test_a_large_chunk_is_read_in_parts_of_up_to_16_mib(self, tmp_path):
+        """Once it is known to answer ranges: smaller parts come into memory that is used again."""
+        values = numbers((5, 2**20))  # of 40 MiB
+        array = created(self.store(tmp_path), values=values)
+        array[0, 0]
+        assert cost_of(array, ..., values) == (0, 3, values.nbytes)
 
 
 def test_a_gap_in_a_zip_file_is_that_of_a_store_that_is_asked(tmp_path):

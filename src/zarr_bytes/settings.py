@@ -76,11 +76,15 @@ whose `get` is called, or elsewhere."""
 
 DEFAULTS: Final[dict[CostKind, RequestCost]] = {
     "local": RequestCost(2**15, 2**30),
-    "zip file": RequestCost(2**17, 2**30),
-    "local store": RequestCost(2**18, 2**30),
+    "zip file": RequestCost(2**17, 2**24),
+    "local store": RequestCost(2**20, 2**24),
     "remote": RequestCost(2**16, 2**23),
 }
-"""The default costs of a request, by kind of store."""
+"""The default costs of a request, by kind of store.
+
+A store that is called returns new memory. Up to some 16 MiB, this is memory that was used before;
+larger memory comes from the system, which clears it, and that takes longer than copying the bytes.
+"""
 
 
 class Setting(NamedTuple):
@@ -220,10 +224,12 @@ def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
         return default
     if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
         return None
-    gap, largest_request = names_of_cost_settings(kind)
+    names = names_of_cost_settings(kind)
     return RequestCost(
-        gap=checked_value_or_default(values, gap) if gap in values else default.gap,
-        max_request_nbytes=checked_value_or_default(values, largest_request),
+        *[
+            checked_value_or_default(values, name) if name in values else default_value
+            for name, default_value in zip(names, default, strict=True)
+        ]
     )
 
 

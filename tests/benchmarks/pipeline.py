@@ -413,7 +413,7 @@ def gap(folder, rounds):
 
 
 def asked(folder, rounds):
-    """The same runs, of local stores that are asked for each range."""
+    """The same runs, of local stores that are asked for each range; and requests of other sizes."""
     for kibibytes in (16, 32, 64, 128, 256, 512, 1024):
         path, shape = stored_runs(folder, kibibytes)
         memory = FsspecStore.from_url(f"memory://{kibibytes}")
@@ -430,7 +430,20 @@ def asked(folder, rounds):
             array = opened(store, *CONTENDERS[PIPELINE])
             name = f"{kind}, runs of 512 B with gaps of {kibibytes} KiB"
             yield gap_row(name, array, shape, rounds)
+            if kibibytes == 128:
+                yield largest_request_row(f"{kind}, a chunk of 62 MiB", array, rounds)
         memory.fs.sync_fs.store.clear()
+
+
+def largest_request_row(name, array, rounds):
+    def read(size):
+        with zarr.config.set({"zarr_bytes.largest_request.local": size}):
+            array[...]
+
+    reads = {
+        f"in {mebibytes} MiB": partial(read, mebibytes * 2**20) for mebibytes in (4, 16, 32, 64)
+    }
+    return Row(name, rounds.in_turn(reads, 21), [])
 
 
 def stored_runs(folder, kibibytes):
