@@ -224,7 +224,7 @@ class StoreTransport:
         sized_fetches = with_request_sizes(
             fetches,
             plan.max_request_nbytes,
-            limits.pieces,
+            limits.pieces_of_range,
             self._objects_at_once,
             min_piece_nbytes,
         )

@@ -186,7 +186,7 @@ class RequestLimits(NamedTuple):
 
     large: int
     small: int  # includes large requests
-    pieces: int  # that a long range is cut into; 1 if cutting does not make it come sooner
+    pieces_of_range: int  # into which a long range is cut; 1 if that would not be faster
 
 
 ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
@@ -205,7 +205,7 @@ def request_limits(
     if are_shards:
         large = min(large * min(large, objects_at_once), _NO_LIMIT)
         small = max(small, large)
-    return RequestLimits(large, small, pieces=large if is_remote else 1)
+    return RequestLimits(large, small, pieces_of_range=large if is_remote else 1)
 
 
 class _Slots:
