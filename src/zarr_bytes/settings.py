@@ -76,7 +76,7 @@ whose `get` is called, or elsewhere."""
 
 DEFAULTS: Final[dict[CostKind, RequestCost]] = {
     "local": RequestCost(2**15, 2**30),
-    "zip file": RequestCost(2**17, 2**24),
+    "zip file": RequestCost(2**18, 2**24),
     "local store": RequestCost(2**20, 2**24),
     "remote": RequestCost(2**16, 2**23),
 }
