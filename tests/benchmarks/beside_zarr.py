@@ -24,7 +24,7 @@ random, evenly from stores, layouts and operations; otherwise arrays are taken a
 all of its cases. `--seed` repeats the order. `--minutes` begins no other case after that time, so
 that the time of slower rows is added. All cases take more than an hour.
 With `--write`, the table of `docs/performance.md` is written again.
-`--quick` is a draw of 100 within 15 minutes, and the process ends after 20. Needs the extra
+`--quick` is a draw of 100 within 15 minutes, and the process ends after 30. Needs the extra
 `benchmark`; cases of the extra `stores` are left out where it is missing.
 """
 
@@ -229,7 +229,7 @@ def main():
     if options.quick:
         options.draw, options.minutes = 100, 15
     if options.minutes:
-        faulthandler.dump_traceback_later(60 * (options.minutes + 5), exit=True)
+        faulthandler.dump_traceback_later(60 * (options.minutes + 15), exit=True)
     cases = [case for case in all_cases() if all(text in str(case) for text in options.only)]
     if options.draw:
         cases = drawn(cases, options.draw, options.seed)
