@@ -595,12 +595,15 @@ class ForecastSum:
         name = names_of_cost_settings(driver.cost_kind).gap
         gap = f"{thousands_or_power_of_ten(cost.gap)} bytes ({name})"
         lower_gap = how_to_set(name, value=0)
-        if self._largest_chunk_nbytes <= cost.gap and not self._is_sharded:
+        # In a file, a shard is never read whole for this reason: its index is read first.
+        kind = "shard" if self._is_sharded else "chunk"
+        comes_whole = not self._is_sharded or totals.bytes_fetched >= totals.bytes_of_chunks
+        if self._largest_chunk_nbytes <= cost.gap and comes_whole:
             nbytes = thousands_or_power_of_ten(self._largest_chunk_nbytes)
             return Reason(
-                f"a chunk has {nbytes} bytes, no more than the gap of {gap}",
-                "none is needed: a whole chunk takes about as long as a part. To read fewer bytes:"
-                f" {lower_gap}",
+                f"a {kind} has {nbytes} bytes, no more than the gap of {gap}",
+                f"none is needed: a whole {kind} takes about as long as a part. To read fewer"
+                f" bytes: {lower_gap}",
             )
         return Reason(
             f"gaps of up to {gap} are read, to save requests",

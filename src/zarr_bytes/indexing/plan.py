@@ -955,6 +955,18 @@ class Plan:
             may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
         )
 
+    @property
+    def requests_whole_shard(self) -> bool:
+        """Whether one request fetches a whole shard, instead of its index and then byte ranges.
+
+        True if the shard isn't larger than the gap, or if all of a small shard is selected. A shard
+        with absent inner chunks may be smaller than assumed here.
+        """
+        layout = self.layout
+        nbytes = layout.nbytes + layout.index_nbytes
+        selects_all = self.nbytes >= layout.nbytes
+        return nbytes <= self.gap or (selects_all and nbytes < layout.limits.min_piece_nbytes)
+
     def block_nbytes(self, view: Array) -> int:
         """Most bytes of a file that are read at once into the view.
 

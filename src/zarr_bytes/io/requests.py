@@ -181,7 +181,7 @@ class StoreTransport:
             return SINGLE_CHUNK_INDEX
         content = self._kept_index
         if content is None:
-            content = await self._fetch_index(plan.nbytes)
+            content = await self._fetch_index(plan)
         # The size of a shard is known if the whole shard has arrived.
         whole = self._whole_object
         size = None if whole is None else whole.size
@@ -243,19 +243,19 @@ class StoreTransport:
         """The store and the key of the object, for messages."""
         return store_path_name(self._store_path)
 
-    async def _fetch_index(self, plan_nbytes: int) -> Bytes:
+    async def _fetch_index(self, plan: Plan) -> Bytes:
         """The bytes of the index of a shard, in one request. Their checksum isn't checked.
 
-        If the whole shard comes instead, it is kept, and every range is cut out of it. A warning
-        compares its size with `plan_nbytes`, the bytes that the read needs. If the object is
-        shorter than an index, too few bytes are returned, or the store's answer leads to a
-        ChunkSizeError. Raises MissingChunkError if the object is missing.
+        If the plan requests the whole shard, it is kept, and every range is cut out of it. The
+        shard is kept, too, if it comes instead of its index, which leads to a warning. If the
+        object is shorter than an index, too few bytes are returned, or the store's answer leads to
+        a ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
         layout = self._layout
         nbytes = layout.index_nbytes
         request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)
         content: Bytes | None = None
-        if self.cost is not None:
+        if not plan.requests_whole_shard:
             with suppress(_RangeRefusedError):
                 is_small = nbytes < layout.limits.min_piece_nbytes
                 content = await self._get(request, is_small=is_small, is_index=True)
@@ -270,8 +270,8 @@ class StoreTransport:
             known_stores.record_range_answer(self._store_path.store, self._origin)
             return content
         self._keep_whole_object(content)
-        if self.cost is not None:
-            self._record_and_warn_that_ranges_are_ignored(plan_nbytes)
+        if not plan.requests_whole_shard:
+            self._record_and_warn_that_ranges_are_ignored(plan.nbytes)
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
 
@@ -403,8 +403,8 @@ class StoreTransport:
 
     async def _get_whole(self) -> Bytes:
         """The answer to a request for the whole object; raises the errors of `_get`."""
-        nbytes = self._stored_nbytes
-        is_small = nbytes is not None and nbytes < self._layout.limits.min_piece_nbytes
+        layout = self._layout
+        is_small = layout.nbytes + layout.index_nbytes < layout.limits.min_piece_nbytes
         return await self._get(None, is_small=is_small)
 
     async def _get(

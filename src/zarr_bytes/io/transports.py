@@ -115,7 +115,8 @@ class ForecastTransport:
         self._layout = layout
         self._index = index
         self._facts = facts
-        self._index_is_kept = index_is_kept
+        # A shard that is always fetched whole includes its index.
+        self._has_usable_index = index_is_kept and self.cost is not None
         self._has_come_whole = False
 
     async def fetch_whole(self) -> None:
@@ -128,8 +129,7 @@ class ForecastTransport:
             self.counts.add(Counts(ranges=1, bytes_fetched=nbytes))
         else:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            stored_nbytes = layout.stored_nbytes
-            is_small = stored_nbytes is not None and stored_nbytes < layout.limits.min_piece_nbytes
+            is_small = layout.nbytes + layout.index_nbytes < layout.limits.min_piece_nbytes
             self.large_requests += 0 if is_small else 1
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
@@ -144,9 +144,9 @@ class ForecastTransport:
                 comes_whole = not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide)
             if comes_whole:
                 await self.fetch_whole()
-        elif self.cost is None and not is_folder:
+        elif not is_folder and plan.requests_whole_shard and not self._has_usable_index:
             await self.fetch_whole()
-        elif is_folder or not self._index_is_kept:
+        elif is_folder or not self._has_usable_index:
             self.counts.add(Counts(requests=0 if is_folder else 1, ranges=1, bytes_fetched=nbytes))
             self.index_nbytes += nbytes
             self.requests_before_others += 1
