@@ -959,13 +959,13 @@ class Plan:
     def requests_whole_shard(self) -> bool:
         """Whether one request fetches a whole shard, instead of its index and then byte ranges.
 
-        True if the shard isn't larger than the gap, or if all of a small shard is selected. A shard
-        with absent inner chunks may be smaller than assumed here.
+        True if the shard isn't larger than the gap, or if it is small and all its bytes are needed.
+        A shard with absent inner chunks may be smaller than assumed here.
         """
         layout = self.layout
         nbytes = layout.nbytes + layout.index_nbytes
-        selects_all = self.nbytes >= layout.nbytes
-        return nbytes <= self.gap or (selects_all and nbytes < layout.limits.min_piece_nbytes)
+        needs_all = self.nbytes >= layout.nbytes
+        return nbytes <= self.gap or (needs_all and nbytes < layout.limits.min_piece_nbytes)
 
     def block_nbytes(self, view: Array) -> int:
         """Most bytes of a file that are read at once into the view.
