@@ -752,6 +752,22 @@ def test_the_verdict_on_a_read_has_the_share(tmp_path, make, selection, config, 
         assert verdict_of(explain(make(tmp_path), selection)) == verdict
 
 
+def test_a_small_shard_of_a_store_is_read_with_its_index_and_is_all_of_it():
+    """More bytes than the inner chunks have, which are still 100 %."""
+    values = VALUES[:2]
+    array = stored(CountingStore(MemoryStore()), values, chunks=(1, 50, 50), shards=(2, 50, 50))
+    explained = explain(array, 1)
+    assert explained.bytes_fetched == values.nbytes + 2 * 16 + 4
+    assert verdict_of(explained) == (
+        "Not partial: 100 % of the bytes of the shard are read,"
+        " and 50 % of the bytes of the shard are selected."
+    )
+    assert explained.reason.startswith(f"a shard has {values.nbytes:,} bytes, no more than the gap")
+    with counting() as counted:
+        assert np.array_equal(array[1], values[1])
+    assert (counted.requests, counted.bytes_fetched) == (1, explained.bytes_fetched)
+
+
 class OtherPipeline(BatchedCodecPipeline):
     """As of another package."""
 

@@ -199,7 +199,9 @@ class Explanation(Result):
         if fetched is None and self.kind == "shard":  # zarr reads the inner chunks by itself
             text = "whole inner chunks are read"
         else:  # zarr reads other chunks as a whole
-            share = "100 %" if fetched is None else percentage(fetched, self.bytes_of_chunks)
+            all_nbytes = self.bytes_of_chunks
+            # With their indexes, more bytes of shards may be read than their chunks have.
+            share = "100 %" if fetched is None else percentage(min(fetched, all_nbytes), all_nbytes)
             text = f"{share} of the bytes of the {chunks} are read"
         if fetched is not None and self.is_partial:
             unselected = fetched - self.bytes_selected
