@@ -89,12 +89,11 @@ class Row(NamedTuple):
     def is_slower(self):
         return self.interval()[0] > SLOWER
 
-    def ratio_of_memory(self):
-        return self.memory[WITH] / self.memory[WITHOUT]
+    def more_memory(self):
+        return self.memory[WITH] - self.memory[WITHOUT]
 
     def takes_more_memory(self, least=LEAST_MEMORY):
-        more = self.memory[WITH] - self.memory[WITHOUT]
-        return more >= max(least, (MORE_MEMORY - 1) * self.memory[WITHOUT])
+        return self.more_memory() >= max(least, (MORE_MEMORY - 1) * self.memory[WITHOUT])
 
     def __str__(self):
         times = (f"{1e3 * self.medians()[name]:9.3f}" for name in (WITH, WITHOUT))
@@ -245,12 +244,14 @@ def main():
         if slower:
             print("\nthe slower rows again, by new processes")
         again, failed_again = measured(bench, [row.case for row in slower])
-        resident = [bench.with_resident_memory(row) for row in rows if row.takes_more_memory()]
+        resident, failed_there = with_resident_memory(
+            bench, [row for row in rows if row.takes_more_memory()]
+        )
     report(rows, again, resident)
     if options.write:
         write(rows, again)
-    if failed or failed_again:
-        sys.exit(f"FAILED: {', '.join(map(str, failed + failed_again))}")
+    if all_failed := failed + failed_again + failed_there:
+        sys.exit(f"FAILED: {', '.join(map(str, all_failed))}")
 
 
 def measured(bench, cases, end=float("inf")):
@@ -274,6 +275,18 @@ def measured(bench, cases, end=float("inf")):
     if waiting:
         print(f"{len(waiting)} cases are left, for which there was no time")
     return rows, failed
+
+
+def with_resident_memory(bench, rows):
+    """The rows with resident memory, and the cases that failed."""
+    found, failed = [], []
+    for row in rows:
+        try:
+            found.append(bench.with_resident_memory(row))
+        except RuntimeError as error:
+            print(f"FAILED: {row.case}: {error}", flush=True)
+            failed.append(row.case)
+    return found, failed
 
 
 def array_by_array(cases, seed):
@@ -317,7 +330,7 @@ def report(rows, again, resident):
     show("are slower, in both of two measurements; the second", slower, Row.ratio)
     print(f"\n{len(resident)} rows take more traced memory")
     more = [row for row in resident if row.takes_more_memory(LEAST_RESIDENT)]
-    show("of these take more resident memory, which they have here", more, Row.ratio_of_memory)
+    show("of these take more resident memory, which they have here", more, Row.more_memory)
 
 
 def write(rows, again):
