@@ -169,7 +169,7 @@ async def read_batch(
 
 
 async def read_remaining_chunks(
-    exists_by_number_if_read: dict[int, ChunkExists],
+    already_read: dict[int, ChunkExists],
     batch: Sequence[ChunkProjection],
     driver: Driver,
     out: Array,
@@ -180,16 +180,15 @@ async def read_remaining_chunks(
 ) -> list[ChunkExists]:
     """Read the chunks of a batch that have not been read, like `read_batch`.
 
-    `exists_by_number_if_read` has the others, by their numbers in the batch.
-
-    The result is for all chunks of the batch.
+    `already_read` has the others, by their numbers in the batch. The result is for all chunks of
+    the batch.
     """
-    remaining = [number for number in range(len(batch)) if number not in exists_by_number_if_read]
+    remaining = [number for number in range(len(batch)) if number not in already_read]
     found: list[ChunkExists] = []
     if remaining:
         some = [batch[number] for number in remaining]
         found = await read_batch(some, driver, out, drop_axes, prototype, plans, index_cache)
-    all_exist = exists_by_number_if_read | dict(zip(remaining, found, strict=True))
+    all_exist = already_read | dict(zip(remaining, found, strict=True))
     return [all_exist[number] for number in range(len(batch))]
 
 

@@ -176,9 +176,9 @@ def _iter_small_chunks(
 def _groups_for_calls(
     chunks: Iterable[_SmallChunk], max_nbytes: int
 ) -> Iterator[list[_SmallChunk]]:
-    """Divide chunks into batches of at most `MAX_REQUESTS` requests and `max_nbytes` bytes.
+    """Divide chunks into groups of at most `MAX_REQUESTS` requests and `max_nbytes` bytes.
 
-    A chunk that exceeds these limits is a batch by itself.
+    A chunk that exceeds these limits is a group by itself.
     """
     some: list[_SmallChunk] = []
     nbytes = count = 0

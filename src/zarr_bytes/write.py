@@ -1007,8 +1007,8 @@ def _file_of_blocks_unless_empty(blocks: Iterator[OffsetAndBytes]) -> NewFile | 
 
 def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RANGES) -> NewFile:
     """A new file with all inner chunks: fill values, except in the ranges of an update."""
-    nbytes = layout.nbytes + layout.index_nbytes
-    return NewFile(_blocks_of_nonzero_fill_values_and_index(layout), nbytes, range_update)
+    blocks = _blocks_of_nonzero_fill_values_and_index(layout)
+    return NewFile(blocks, layout.max_stored_nbytes, range_update)
 
 
 def _blocks_of_nonzero_fill_values_and_index(layout: ObjectLayout) -> Iterator[OffsetAndBytes]:

@@ -167,17 +167,6 @@ class ForecastTotals(Counts):
     large_requests: int = 0  # fewer of them run at a time
     first_large_requests: int = 0  # both first and large
 
-    def add_totals(self, other: ForecastTotals) -> None:
-        """Add the numbers of `other`, in place."""
-        self.add(other)
-        self.chunks_assumed += other.chunks_assumed
-        self.chunks_in_place += other.chunks_in_place
-        self.bytes_of_chunks += other.bytes_of_chunks
-        self.bytes_of_indexes += other.bytes_of_indexes
-        self.first_requests += other.first_requests
-        self.large_requests += other.large_requests
-        self.first_large_requests += other.first_large_requests
-
 
 class _LastChunk(NamedTuple):
     """The last chunk and its numbers, which also hold for a next chunk that is like it."""
@@ -254,7 +243,8 @@ class ForecastSum:
         self._codecs = handling.codecs
         self._encoding = handling.encoding
         self._why_zarr = handling.why_zarr
-        self._own_pipeline = own_pipeline = handling.own_pipeline
+        own_pipeline = handling.own_pipeline
+        self._own_pipeline = own_pipeline
         self._plans = PlanCache()
         # The reader of the pipeline; None if the codec reads, with one reader for each chunk.
         self._reader: Reader | None = None
@@ -318,11 +308,11 @@ class ForecastSum:
         if may_be_alike and last is not None:
             has_same_selection = bool(chunk_selection == last.chunk_selection)
             if has_same_selection and bool(is_complete_chunk) is last.is_complete_chunk:
-                self.totals.add_totals(last.totals)
+                self.totals.add(last.totals)
                 return
         files_to_look_at = self._files_to_look_at
         totals = self._forecast_chunk_and_set_reason(projection)
-        self.totals.add_totals(totals)
+        self.totals.add(totals)
         self._last_chunk = None
         if may_be_alike and self._files_to_look_at == files_to_look_at:
             self._last_chunk = _LastChunk(chunk_selection, bool(is_complete_chunk), totals)
@@ -434,7 +424,7 @@ class ForecastSum:
         for chunk in by_themselves:
             totals = ForecastTotals()
             self._add_read_by_store_or_file(totals, chunk.projection)
-            self.totals.add_totals(totals)
+            self.totals.add(totals)
 
     def _add_read_by_store_or_file(
         self, totals: ForecastTotals, projection: ChunkProjection
@@ -641,7 +631,7 @@ class ForecastSum:
                 if to_write and not why and is_hard_linked_or_read_only(descriptor, status, path):
                     why = HAS_OTHER_NAMES if status.st_mode & 0o222 else IS_READ_ONLY
                 index = file.read_index(layout)
-        reason = why.of_file(path) if why else None
+        reason = why.with_path(path) if why else None
         return _IndexAndWhyNotInPlace(index, reason, is_assumed=False)
 
 

@@ -52,7 +52,7 @@ class Reason(NamedTuple):
     text: str
     remedy: str
 
-    def of_file(self, path: str) -> Reason:
+    def with_path(self, path: str) -> Reason:
         """The reason, with the path of its file in front."""
         return self._replace(text=f"{path} {self.text}")
 
@@ -61,7 +61,7 @@ IS_LINK: Final = Reason(
     "is a symbolic link",
     "none is needed: the first write replaces the link with a file, and keeps the link's target",
 )
-"""Why a file that is a link isn't written in place; `Reason.of_file` adds the path."""
+"""Why a file that is a link isn't written in place; `Reason.with_path` adds the path."""
 
 HAS_OTHER_NAMES: Final = Reason(
     "has other names (hard links), which keep their content",

@@ -956,16 +956,15 @@ class Plan:
         )
 
     @property
-    def requests_whole_shard(self) -> bool:
+    def fetches_whole_shard(self) -> bool:
         """Whether one request fetches a whole shard, instead of its index and then byte ranges.
 
         True if the shard isn't larger than the gap, or if it is small and all its bytes are needed.
         A shard with absent inner chunks may be smaller than assumed here.
         """
         layout = self.layout
-        nbytes = layout.nbytes + layout.index_nbytes
         needs_all = self.nbytes >= layout.nbytes
-        return nbytes <= self.gap or (needs_all and nbytes < layout.limits.min_piece_nbytes)
+        return layout.max_stored_nbytes <= self.gap or (needs_all and layout.is_one_small_request)
 
     def block_nbytes(self, view: Array) -> int:
         """Most bytes of a file that are read at once into the view.

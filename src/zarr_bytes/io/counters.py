@@ -44,13 +44,9 @@ class Counts:
     bytes_written: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add the numbers of `other`, in place."""
-        self.chunks += other.chunks
-        self.opens += other.opens
-        self.requests += other.requests
-        self.ranges += other.ranges
-        self.bytes_fetched += other.bytes_fetched
-        self.bytes_written += other.bytes_written
+        """Add all numbers of `other`, in place; `other` may have fewer than a derived class."""
+        for name, number in vars(other).items():
+            setattr(self, name, getattr(self, name) + number)
 
 
 active_counters: dict[int, Callable[[str | None, Counts], None]] = {}

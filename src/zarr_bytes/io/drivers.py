@@ -155,7 +155,7 @@ class Driver:
 
 
 class _LocalMediaDriver(Driver):
-    """A store on this machine: a request is a call of about ten microseconds."""
+    """A store on this machine: a request is a call, which takes tens of microseconds."""
 
     cost_kind: CostKind = "local store"
 

@@ -255,7 +255,7 @@ class StoreTransport:
         nbytes = layout.index_nbytes
         request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)
         content: Bytes | None = None
-        if not plan.requests_whole_shard:
+        if not plan.fetches_whole_shard:
             with suppress(_RangeRefusedError):
                 is_small = nbytes < layout.limits.min_piece_nbytes
                 content = await self._get(request, is_small=is_small, is_index=True)
@@ -270,7 +270,7 @@ class StoreTransport:
             known_stores.record_range_answer(self._store_path.store, self._origin)
             return content
         self._keep_whole_object(content)
-        if not plan.requests_whole_shard:
+        if not plan.fetches_whole_shard:
             self._record_and_warn_that_ranges_are_ignored(plan.nbytes)
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
@@ -403,9 +403,7 @@ class StoreTransport:
 
     async def _get_whole(self) -> Bytes:
         """The answer to a request for the whole object; raises the errors of `_get`."""
-        layout = self._layout
-        is_small = layout.nbytes + layout.index_nbytes < layout.limits.min_piece_nbytes
-        return await self._get(None, is_small=is_small)
+        return await self._get(None, is_small=self._layout.is_one_small_request)
 
     async def _get(
         self,

@@ -129,8 +129,7 @@ class ForecastTransport:
             self.counts.add(Counts(ranges=1, bytes_fetched=nbytes))
         else:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            is_small = layout.nbytes + layout.index_nbytes < layout.limits.min_piece_nbytes
-            self.large_requests += 0 if is_small else 1
+            self.large_requests += 0 if layout.is_one_small_request else 1
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
         """The index; counts its requests and bytes."""
@@ -144,7 +143,7 @@ class ForecastTransport:
                 comes_whole = not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide)
             if comes_whole:
                 await self.fetch_whole()
-        elif not is_folder and plan.requests_whole_shard and not self._has_usable_index:
+        elif not is_folder and plan.fetches_whole_shard and not self._has_usable_index:
             await self.fetch_whole()
         elif is_folder or not self._has_usable_index:
             self.counts.add(Counts(requests=0 if is_folder else 1, ranges=1, bytes_fetched=nbytes))

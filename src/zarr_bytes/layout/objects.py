@@ -202,6 +202,16 @@ class ObjectLayout:
             self.index_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
             self.keeps_padding = sharding.keeps_padding
 
+    @property
+    def max_stored_nbytes(self) -> int:
+        """Size of an object with all inner chunks and, for a shard, its index."""
+        return self.nbytes + self.index_nbytes
+
+    @property
+    def is_one_small_request(self) -> bool:
+        """Whether a request for a whole object is a small one, of less than `min_piece_nbytes`."""
+        return self.max_stored_nbytes < self.limits.min_piece_nbytes
+
     def in_stored_order(self, along_axes: Sequence[Any]) -> tuple[Any, ...]:
         """Items for each axis of the array, rearranged to the stored order of axes."""
         return tuple([along_axes[i] for i in self.order])
