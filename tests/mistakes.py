@@ -614,6 +614,22 @@ MISTAKES = [
         "A chunk for which no answer has come is read as the fill value.",
     ),
     Mistake(
+        "read.py",
+        "_store_transports",
+        "RequestSlots(limits) if is_whole_batch else",
+        "",
+        "test_remote.py::test_each_read_of_an_event_loop_has_the_limit_of_the_moment_for_itself",
+        "The threads of Dask that read a chunk each wait for one another.",
+    ),
+    Mistake(
+        "indexing/plan.py",
+        "Plan.needs_nearly_whole_chunk",
+        "min(self.gap, chunk_nbytes // 64)",
+        "chunk_nbytes // 64",
+        "test_explain.py::test_a_chunk_that_is_needed_except_for_its_first_or_last_bytes_needs_no_remedy",
+        "More than the gap is read of a chunk.",
+    ),
+    Mistake(
         "io/tasks.py",
         "request_limits",
         "min(large, objects_at_once)",

@@ -1475,8 +1475,20 @@ def test_a_read_of_nearly_all_bytes_is_hardly_partial():
     """Such as a column: its gaps are read over."""
     array = stored(MemoryStore(), numbers((100, 100)), chunks=(100, 100))
     array = zarr.open_array(CountingStore(array.store))
-    assert str(explain(array, np.s_[:, 7])).startswith("Hardly partial: ")
+    assert str(explain(array, np.s_[2:, 7])).startswith("Hardly partial: ")
     assert str(explain(array, np.s_[:2])).startswith("Partial: ")
+
+
+def test_a_chunk_that_is_needed_except_for_its_first_or_last_bytes_needs_no_remedy():
+    """More than a 64th of the chunk, or than the gap, is left out."""
+    array = stored(MemoryStore(), numbers((128, 128)), chunks=(128, 128))
+    array = zarr.open_array(CountingStore(array.store))
+    text = str(explain(array, np.s_[2:]))
+    assert text.startswith("Not partial: 100 % of the bytes of the chunk are read, and 98 % are")
+    assert "Reason: nearly all of a chunk is selected, so the whole chunk is requested" in text
+    assert str(explain(array, np.s_[3:])).startswith("Hardly partial: ")
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+        assert str(explain(array, np.s_[2:])).startswith("Hardly partial: ")
 
 
 @pytest.mark.parametrize(

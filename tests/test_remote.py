@@ -36,7 +36,7 @@ from stored_arrays import (
     store_at,
     stored,
 )
-from zarr.abc.store import SuffixByteRequest
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import cpu
 from zarr.registry import register_pipeline
 from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore, ZipStore
@@ -275,17 +275,50 @@ def test_a_shard_within_the_gap_and_all_of_a_small_shard_are_one_request(rows, s
     assert explained.bytes_fetched == counted.bytes_fetched == array.store.sent
 
 
-def test_reads_of_one_event_loop_share_the_limit_of_the_moment():
+@pytest.mark.parametrize("settings", [{}, PLAIN_ZARR], ids=["by this package", "by zarr"])
+def test_each_read_of_an_event_loop_has_the_limit_of_the_moment_for_itself(settings):
+    """As where many threads of Dask read a chunk each: they do not wait for one another."""
     array = remote(numbers((9, 5000)), chunks=(1, 5000))
 
     async def most(limit):
         array.store.most = 0
         with zarr.config.set({"async.concurrency": limit}):
-            await asyncio.gather(*(array.async_array.getitem(...) for _ in range(2)))
+            await asyncio.gather(*(opened.async_array.getitem(...) for _ in range(2)))
         return array.store.most
 
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        assert [runner.run(most(limit)) for limit in (3, 5, 2, None)] == [3, 5, 2, 18]
+    with zarr.config.set(settings), asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        opened = zarr.open_array(array.store_path)
+        assert [runner.run(most(limit)) for limit in (3, 5, 2, None)] == [6, 10, 4, 18]
+
+
+def test_chunks_that_zarrs_pipeline_reads_by_the_codec_share_the_limit():
+    """Each is a call of the codec, which cannot know which others belong to its read."""
+    array = remote(numbers((9, 5000)), chunks=(1, 5000))
+    zarrs = {"codec_pipeline.path": PLAIN_ZARR["codec_pipeline.path"]}
+    with zarr.config.set(zarrs | {"async.concurrency": 4}):
+        timed(zarr.open_array(array.store_path), np.s_[:, ::2])
+    assert array.store.most == 4
+
+
+@pytest.mark.parametrize(
+    ("selection", "request_of_chunk"),
+    [
+        (np.s_[1:], None),
+        (np.s_[:-1], None),
+        (np.s_[:, 3], None),  # with gaps; three elements before it, and four after
+        (np.s_[2:], RangeByteRequest(2 * 8 * 8, 64 * 8 * 8)),
+    ],
+)
+def test_a_chunk_that_is_needed_except_for_a_64th_is_requested_whole(selection, request_of_chunk):
+    """Its store may keep whole chunks, or fetch one once for several readers."""
+    values = numbers((64, 8), "f8")
+    array = remote(values, chunks=values.shape)
+    with zarr.config.set({"zarr_bytes.gap.remote": 64}), counting() as counted:
+        found, _ = timed(array, selection)
+        explained = explain(array, selection)
+    assert np.array_equal(found, values[selection])
+    assert array.store.requests == [request_of_chunk]
+    assert explained.bytes_fetched == counted.bytes_fetched == array.store.sent
 
 
 @pytest.mark.parametrize(("rows", "most"), [(4, 32), (PIECE, 10)], ids=["small", "large"])

@@ -38,8 +38,9 @@ from zarr_bytes.io.files import (
 )
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.mapping import copy_if_maybe_mapped
-from zarr_bytes.io.requests import MissingChunkError, StoreTransport
+from zarr_bytes.io.requests import MissingChunkError, StoreTransport, slots_for_single_chunks
 from zarr_bytes.io.tasks import (
+    RequestSlots,
     count_objects_in_same_round,
     map_concurrently,
     map_in_threads,
@@ -213,6 +214,7 @@ def _store_transports(
     limits = request_limits(
         min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
     )
+    slots = RequestSlots(limits) if is_whole_batch else slots_for_single_chunks(limits)
     # Looked up before any index is fetched, since a new index may replace a cached one.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
@@ -224,7 +226,7 @@ def _store_transports(
             index_cache=index_cache,
             kept_index=kept_index,
             objects_at_once=count_objects_in_same_round(i, count, objects_at_once),
-            limits=limits,
+            slots=slots,
             may_divide_whole_chunks=may_divide_whole_chunks,
         )
         for i, (projection, kept_index) in enumerate(zip(batch, kept_indexes, strict=True))

@@ -29,9 +29,9 @@ from zarr_bytes.indexing.joined import joined_requests
 from zarr_bytes.indexing.plan import Fetch
 from zarr_bytes.io import counters
 from zarr_bytes.io.files import open_chunk_file_if_exists
-from zarr_bytes.io.requests import slots_unless_within_request
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
+    RequestSlots,
     map_concurrently,
     map_in_threads,
     max_concurrent_small_requests,
@@ -300,12 +300,12 @@ async def _read_remote_parts(
         ArrivingFetch(fetch, reader.element_placer_of(chunk.projection, plan))
         for chunk, plan, fetch in joined.fetches
     ]
-    slots = slots_unless_within_request(request_limits())
+    slots = RequestSlots(request_limits())
 
     async def fetch_and_place(request: JoinedRequest) -> None:
         nbytes = request.stop - request.start
         is_small = nbytes < joined.min_large_nbytes
-        async with slots.for_request.take(is_small=is_small) if slots else nullcontext():
+        async with slots.for_request.take(is_small=is_small):
             content = await _range_of_file(file, request.start, request.stop)
         counters.count(store, requests=1, ranges=1, bytes_fetched=nbytes)
         for number in request.piece_numbers:

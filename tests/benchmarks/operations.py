@@ -283,7 +283,7 @@ def dask_array(subject):
 
     array = subject.array
     blocks = dask.array.from_array(array, chunks=array.shards or array.chunks)
-    return partial(blocks.compute, scheduler="threads")
+    return partial(blocks.compute, scheduler="threads", num_workers=16)
 
 
 def opening(subject):

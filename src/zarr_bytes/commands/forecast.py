@@ -588,12 +588,17 @@ class ForecastSum:
         # In a file, a shard is never read whole for this reason: its index is read first.
         kind = "shard" if self._is_sharded else "chunk"
         comes_whole = not self._is_sharded or totals.bytes_fetched >= totals.bytes_of_chunks
-        if self._largest_chunk_nbytes <= cost.gap and comes_whole:
+        if comes_whole and self._largest_chunk_nbytes <= cost.gap:
             nbytes = thousands_or_power_of_ten(self._largest_chunk_nbytes)
             return Reason(
                 f"a {kind} has {nbytes} bytes, no more than the gap of {gap}",
                 f"none is needed: a whole {kind} takes about as long as a part. To read fewer"
                 f" bytes: {lower_gap}",
+            )
+        if comes_whole and 64 * selected_nbytes >= 63 * totals.bytes_of_chunks:
+            return Reason(
+                "nearly all of a chunk is selected, so the whole chunk is requested",
+                f"none is needed. To read fewer bytes: {lower_gap}",
             )
         return Reason(
             f"gaps of up to {gap} are read, to save requests",

@@ -416,7 +416,7 @@ class UnevenAxisRanges(AxisRanges):
     ) -> None:
         super().__init__(element_stride, inner_stats)
         self.indices: Offsets = indices
-        self.distances: Offsets = np.diff(indices) * element_stride
+        self.distances: Offsets = (indices[1:] - indices[:-1]) * element_stride
         unread = self.distances - inner_stats.extent
         is_new = self.distances > 0
         is_joined = is_new & (unread <= gap_elements)
@@ -424,8 +424,8 @@ class UnevenAxisRanges(AxisRanges):
         # A mask times a number is the number where the mask is true, and 0 elsewhere.
         steps = is_new * inner_stats.fetched_elements + is_joined * unread
         added_ranges = is_new * inner_stats.ranges - is_joined
-        self.steps: Offsets = np.append(0, np.cumsum(steps))
-        self.range_counts: Offsets = np.append(0, np.cumsum(added_ranges))
+        self.steps = _cumulative_sums_from_zero(steps)
+        self.range_counts = _cumulative_sums_from_zero(added_ranges)
         self.stats = self.stats_of(0, len(indices))
 
     def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
@@ -449,8 +449,16 @@ class UnevenAxisRanges(AxisRanges):
         after_first = slice(first_position, stop_position - 1)
         distances = self.distances[after_first]
         is_new = distances > 0
-        offsets = np.append(0, distances[is_new].cumsum())
+        offsets = _cumulative_sums_from_zero(distances[is_new])
         return DistinctOffsetsAndRangeStarts(offsets, self.starts_new_range[after_first][is_new])
+
+
+def _cumulative_sums_from_zero(numbers: Offsets) -> Offsets:
+    """0, and the sum of the numbers up to each one: one item more than `numbers`."""
+    # `numpy.append` takes several times as long for the few indices of a usual selection.
+    sums = np.zeros(numbers.size + 1, np.int64)
+    numbers.cumsum(out=sums[1:])
+    return sums
 
 
 class Slab(NamedTuple):
@@ -951,9 +959,22 @@ class Plan:
 
         For a whole chunk, True only if it is too large for one request, and may be divided.
         """
-        return not self.reads_whole_chunk or (
-            may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
-        )
+        is_one_request = self.layout.nbytes <= self.max_request_nbytes
+        if self.reads_whole_chunk:
+            return may_divide_whole_chunks and not is_one_request
+        return not (is_one_request and self.needs_nearly_whole_chunk)
+
+    @property
+    def needs_nearly_whole_chunk(self) -> bool:
+        """Whether a chunk is needed except for a few bytes at its ends; False for a shard.
+
+        That is at most a 64th of the chunk, and at most the gap. A store is asked for the whole
+        chunk then, because it may fetch a whole object once for several readers, or keep it.
+        """
+        chunk_nbytes = self.layout.stored_nbytes
+        if chunk_nbytes is None:
+            return False
+        return chunk_nbytes - self.nbytes <= min(self.gap, chunk_nbytes // 64)
 
     @property
     def fetches_whole_shard(self) -> bool:

@@ -38,6 +38,7 @@ from zarr_bytes.io.known_stores import known_stores, means_ranges_unsupported
 from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.io.tasks import (
     ONE_AT_A_TIME,
+    RequestSlots,
     StopRequestsError,
     map_concurrently,
     slots_of_running_loop,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan, SizedFetch
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.index_cache import IndexCache
-    from zarr_bytes.io.tasks import LoopSlots, RequestLimits
+    from zarr_bytes.io.tasks import RequestLimits
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
@@ -110,8 +111,8 @@ class StoreTransport:
         The index of the shard from the cache; None if it must be fetched.
     objects_at_once
         Number of objects that are read at the same time and share the request slots.
-    limits
-        Most requests at the same time, for all these objects together.
+    slots
+        Slots for the requests of all these objects together; None for one request at a time.
     may_divide_whole_chunks
         Whether several requests may fetch a chunk that is needed as a whole; for example, from a
         store that is known to answer ranges.
@@ -129,7 +130,7 @@ class StoreTransport:
         index_cache: IndexCache | None = None,
         kept_index: Bytes | None = None,
         objects_at_once: int = 1,
-        limits: RequestLimits = ONE_AT_A_TIME,
+        slots: RequestSlots | None = None,
         may_divide_whole_chunks: bool = False,
         is_sync: bool = False,
     ) -> None:
@@ -146,9 +147,8 @@ class StoreTransport:
         self._may_divide_whole_chunks = may_divide_whole_chunks
         self._is_sync = is_sync
         self._stored_nbytes = layout.stored_nbytes  # None for a shard, since its size isn't known
-        self._takes_slots = not (driver.is_memory or is_sync)
-        self._limits = limits if self._takes_slots else ONE_AT_A_TIME
-        self._slots = slots_unless_within_request(limits) if self._takes_slots else None
+        self._may_wait = not (driver.is_memory or is_sync)
+        self._slots = slots if self._may_wait else None
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # set once it has arrived
         self._was_there = False  # whether any request has found the object
@@ -209,9 +209,10 @@ class StoreTransport:
         Raises MissingChunkError if the object is missing, ChunkSizeError if it is truncated, and
         errors of the store unchanged.
         """
-        # One at a time if the store is in memory, or if the whole object has arrived.
-        limits = self._limits if self._whole_object is None else ONE_AT_A_TIME
         slots = self._slots
+        # One at a time if the store is in memory, or if the whole object has arrived.
+        has_arrived = self._whole_object is not None
+        limits = ONE_AT_A_TIME if slots is None or has_arrived else slots.limits
         min_piece_nbytes = self._layout.limits.min_piece_nbytes
 
         async def fetch_and_place(sized_fetch: SizedFetch) -> None:
@@ -412,7 +413,7 @@ class StoreTransport:
         is_small: bool,
         is_index: bool = False,
     ) -> Bytes:
-        """The answer to a request, in a slot of the loop for small or large requests.
+        """The answer to a request, in a slot for small or large requests.
 
         `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and the
         errors of `_answer`.
@@ -469,11 +470,11 @@ class StoreTransport:
         """
         start = getattr(byte_range, "start", 0)
         stop = getattr(byte_range, "end", self._stored_nbytes or 0)
-        size = await _object_size_if_store_tells(self._store_path) if self._takes_slots else None
+        size = await _object_size_if_store_tells(self._store_path) if self._may_wait else None
         if size is not None and size < stop:
             raise wrong_size_error(self._object_name, start, stop, max(size - start, 0)) from error
         first = getattr(byte_range, "offset", start)
-        if size is None and self._takes_slots and await self._ends_before(first):
+        if size is None and self._may_wait and await self._ends_before(first):
             raise wrong_size_error(self._object_name, first, stop, 0) from error
         is_of_inner_chunk = self._stored_nbytes is None and not is_index
         if is_of_inner_chunk or getattr(error, "status", 0) != 416:
@@ -533,12 +534,13 @@ class StoreTransport:
             )
 
 
-def slots_unless_within_request(limits: RequestLimits) -> LoopSlots | None:
-    """The slots of the running event loop for `limits`; None in a task that has a slot.
+def slots_for_single_chunks(limits: RequestLimits) -> RequestSlots:
+    """The slots that reads of single chunks on the running event loop share.
 
-    A store may read another array to answer a request, and would wait for its own slot.
+    In a task that has such a slot, new slots: a store may read another array to answer a request,
+    and that read would wait for the slot of its own task.
     """
-    return None if _is_in_request.get() else slots_of_running_loop(limits)
+    return RequestSlots(limits) if _is_in_request.get() else slots_of_running_loop(limits)
 
 
 def count_request(

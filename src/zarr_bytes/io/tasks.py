@@ -122,7 +122,7 @@ _DEFAULT_OF_ZARR: Final = 10  # requests
 
 
 def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
-    """Maximum number of concurrent small requests; it includes large requests.
+    """Maximum number of concurrent small requests of a read; it includes large requests.
 
     A request is small if it has fewer bytes than `Limits.min_piece_nbytes`: it waits longer for the
     answer to begin than for its bytes. For a remote store, the number is
@@ -137,7 +137,7 @@ def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
 
 
 def max_concurrent_requests() -> int:
-    """Maximum number of concurrent large requests: zarr's ``async.concurrency``, in any thread.
+    """Maximum number of concurrent large requests of a read: zarr's ``async.concurrency``.
 
     zarr accepts any number, and starts a request while fewer than that number are running, so 2.5
     means 3. None and 0 mean no limit here. A ValueError for anything else.
@@ -197,8 +197,8 @@ def request_limits(
 ) -> RequestLimits:
     """Maximum numbers of requests for a read of `objects_at_once` chunks or shards at a time.
 
-    For chunks, these are the limits of all reads together. zarr applies ``async.concurrency`` to
-    the shards and to the ranges of each shard, and so do these limits.
+    For chunks, these are the limits of all chunks of the read together. zarr applies
+    ``async.concurrency`` to the shards and to the ranges of each shard, and so do these limits.
     """
     large = max_concurrent_requests()
     small = max_concurrent_small_requests(is_remote=is_remote)
@@ -226,19 +226,38 @@ class _Slots:
                 yield
 
 
-class LoopSlots(NamedTuple):
-    """The slots of one event loop."""
+class RequestSlots:
+    """Slots for the requests of one read, on one event loop.
 
-    for_request: _Slots  # during a request to a store
-    for_fetched_bytes: _Slots  # while the bytes of a fetch are in memory
+    Each read has its own: zarr's ``async.concurrency`` limits each read by itself, too, so reads in
+    several threads don't wait for one another.
+
+    Attributes
+    ----------
+    limits : RequestLimits
+        Numbers of the slots.
+    for_request : slots
+        Taken during a request to a store.
+    for_fetched_bytes : slots
+        Taken while the bytes of a fetch are in memory.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self.limits = limits
+        self.for_request = _Slots(limits)
+        self.for_fetched_bytes = _Slots(limits)
 
 
-# The slots of the event loops of all threads, so that the chunks of all reads share zarr's limit.
-_slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RequestLimits, LoopSlots]]()
+# The slots of the event loops of all threads, for reads of single chunks.
+_slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RequestLimits, RequestSlots]]()
 
 
-def slots_of_running_loop(limits: RequestLimits) -> LoopSlots:
-    """The slots of the running event loop, which its reads with equal `limits` share."""
+def slots_of_running_loop(limits: RequestLimits) -> RequestSlots:
+    """The slots that reads of single chunks on the running event loop share.
+
+    Zarr's own pipeline reads each chunk with a call of the codec, which doesn't know whether the
+    other chunks belong to the same read.
+    """
     loop = asyncio.get_running_loop()
     slots_by_limits = _slots_by_loop.get(loop)
     if slots_by_limits is None:
@@ -250,7 +269,7 @@ def slots_of_running_loop(limits: RequestLimits) -> LoopSlots:
         slots_by_limits = _slots_by_loop[loop] = {}
     slots = slots_by_limits.get(limits)
     if slots is None:
-        slots = slots_by_limits[limits] = LoopSlots(_Slots(limits), _Slots(limits))
+        slots = slots_by_limits[limits] = RequestSlots(limits)
     return slots
 
 
