@@ -632,7 +632,7 @@ MISTAKES = [
     Mistake(
         "io/tasks.py",
         "request_limits",
-        "min(large, objects_at_once)",
+        "min(max_large, objects_at_once)",
         "1",
         "test_remote.py::test_zarr_limits_the_shards_at_once_and_the_requests_for_each",
         "All shards of a read share the requests of one.",

@@ -204,7 +204,7 @@ def test_a_name_that_is_gone_is_found(name):
         "ObjectLayout",
         "BatchedBytesPipeline.plans",
         "ShardIndex.share_no_bytes_with_others",
-        "FileDriver.request_cost_if_partial_reads",
+        "FileDriver.request_cost_or_none_if_partial_reads_are_off",
         "indexing.plan",
         "zarr_bytes.indexing.plan.Plan.fetches",
         "Limits(mapped_ranges=1)",

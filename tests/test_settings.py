@@ -19,7 +19,12 @@ import zarr_bytes
 from zarr_bytes import FillValueWarning
 from zarr_bytes.errors import warn_caller
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.settings import DEFAULTS, SETTINGS, checked_setting, request_cost_if_partial_reads
+from zarr_bytes.settings import (
+    DEFAULTS,
+    SETTINGS,
+    checked_setting,
+    request_cost_or_none_if_partial_reads_are_off,
+)
 
 
 def given(name, value):
@@ -51,7 +56,7 @@ class TestValues:
         for word in True, "True", "true", "TRUE", False, "False", "false", "FALSE":
             truth = str(word).lower() == "true"
             with given("partial_reads", word):
-                assert request_cost_if_partial_reads("remote") == (
+                assert request_cost_or_none_if_partial_reads_are_off("remote") == (
                     DEFAULTS["remote"] if truth else None
                 )
             for set_to in given, in_environment:
@@ -60,12 +65,14 @@ class TestValues:
 
     def test_settings_of_sizes_leave_the_others_at_their_defaults(self):
         with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
-            assert request_cost_if_partial_reads("local") == DEFAULTS["local"]
-            assert request_cost_if_partial_reads("remote") == DEFAULTS["remote"]._replace(gap=7)
+            assert request_cost_or_none_if_partial_reads_are_off("local") == DEFAULTS["local"]
+            assert request_cost_or_none_if_partial_reads_are_off("remote") == DEFAULTS[
+                "remote"
+            ]._replace(gap=7)
         with in_environment("largest_request__local", 2**16):
-            assert request_cost_if_partial_reads("local") == DEFAULTS["local"]._replace(
-                max_request_nbytes=2**16
-            )
+            assert request_cost_or_none_if_partial_reads_are_off("local") == DEFAULTS[
+                "local"
+            ]._replace(max_request_nbytes=2**16)
 
     def test_an_integer_has_a_smallest_value_and_offsets_stay_within_64_bits(self):
         sizes = {"gap.local": 0, "gap.remote": 0, "mappings": 1, "index_cache": 0}
@@ -82,7 +89,10 @@ class TestValues:
     def test_a_zip_file_is_as_local_as_a_folder(self):
         with given("gap", {"local": 5, "remote": 7}):
             stores = LocalStore("a"), ZipStore("a.zip"), ElsewhereStore()
-            costs = [driver_of(store, "").request_cost_if_partial_reads() for store in stores]
+            costs = [
+                driver_of(store, "").request_cost_or_none_if_partial_reads_are_off()
+                for store in stores
+            ]
             assert [cost.gap for cost in costs] == [5, 5, 7]
 
     def test_a_wrong_setting_is_an_error_with_what_is_permitted(self):
@@ -105,7 +115,7 @@ class TestValues:
     def test_names_of_settings_may_have_hyphens_for_underscores(self):
         defaults = {n.replace("_", "-"): default for n, (default, _) in SETTINGS.items()}
         with zarr.config.set(defaults | {"zarr-bytes.partial-reads": False}):
-            assert request_cost_if_partial_reads("local") is None
+            assert request_cost_or_none_if_partial_reads_are_off("local") is None
             assert zarr_bytes.status().unknown == []
 
 
@@ -124,7 +134,7 @@ class TestNamesThatAreNoSettings:
     def test_unknown_settings_are_warned_of_once_each(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
         asked = (
-            lambda: request_cost_if_partial_reads("remote"),
+            lambda: request_cost_or_none_if_partial_reads_are_off("remote"),
             lambda: checked_setting("zarr_bytes.mappings"),
         )
         with ExitStack() as unknown:

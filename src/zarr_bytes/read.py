@@ -52,7 +52,7 @@ from zarr_bytes.io.tasks import (
 )
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
-from zarr_bytes.settings import request_cost_if_partial_reads
+from zarr_bytes.settings import request_cost_or_none_if_partial_reads_are_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -340,7 +340,9 @@ class Reader:
         self._files_root = driver.files_root
         # Not looked up in a thread, where a warning couldn't point at the line that called zarr.
         opens_files = bool(driver.files_root) or driver.references is not None
-        self._cost_of_files = request_cost_if_partial_reads("local") if opens_files else None
+        self._cost_of_files = (
+            request_cost_or_none_if_partial_reads_are_off("local") if opens_files else None
+        )
         # Everything that a prepared read depends on, besides the layout and the selections.
         self._key_of_prepared_reads = (
             self._cost_of_files,

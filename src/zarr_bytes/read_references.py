@@ -265,7 +265,7 @@ def joined_read_or_none(
         return None
     pieces = pieces_of_fetches((one.fetch, one.chunk.part.offset) for one in fetches)
     requests = joined_requests(
-        pieces.starts, pieces.stops, cost, request_limits().large, min_large_nbytes
+        pieces.starts, pieces.stops, cost, request_limits().max_large_requests, min_large_nbytes
     )
     return JoinedRead(fetches, pieces, requests, min_large_nbytes)
 

@@ -213,7 +213,7 @@ def checked_setting(setting_name: str) -> Any:
     return checked_value_or_default(_explicit_settings_after_warnings(), setting_name)
 
 
-def request_cost_if_partial_reads(kind: CostKind) -> RequestCost | None:
+def request_cost_or_none_if_partial_reads_are_off(kind: CostKind) -> RequestCost | None:
     """Cost of a request to a store of this kind; None if partial reads are switched off.
 
     Raises and warns like `checked_setting`.

@@ -353,7 +353,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if selected_nbytes and not is_refused:
         for projection in indexer:
             forecast.add(projection)
-        forecast.add_joined_parts_of_files()
+        forecast.add_parts_of_remote_files_read_together()
     totals = forecast.totals
     reason: Reason | None
     if is_refused:
@@ -361,7 +361,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     elif not totals.chunks:
         reason = NOTHING_IS_SELECTED
     elif write:
-        reason = forecast.why_chunks_are_replaced_or_must_not_be_shared
+        reason = forecast.why_chunks_are_replaced_or_not_shared
     else:
         reason = forecast.why_whole_or_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks

@@ -25,13 +25,13 @@ from zarr_bytes.commands.reasons import (
     IS_READ_ONLY,
     NOT_NEEDED,
     Reason,
+    first_reason_not_uncompressed,
+    first_reason_zarr_handles_chunks,
     how_to_preallocate,
     how_to_set,
     why_never_in_place,
-    why_not_uncompressed,
     why_read_by_zarr,
     why_written_by_zarr,
-    why_zarr_handles_chunks_itself,
 )
 from zarr_bytes.commands.result import class_path, thousands_or_power_of_ten
 from zarr_bytes.commands.status import source_of_setting
@@ -70,7 +70,10 @@ from zarr_bytes.read_references import (
     joined_read_or_none,
     offset_in_file,
 )
-from zarr_bytes.settings import names_of_cost_settings, request_cost_if_partial_reads
+from zarr_bytes.settings import (
+    names_of_cost_settings,
+    request_cost_or_none_if_partial_reads_are_off,
+)
 from zarr_bytes.write import NO_GAPS, ForecastTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import chunk_spec_if_regular, chunk_spec_in_rectilinear_grid
 
@@ -120,7 +123,7 @@ class _Handling(NamedTuple):
     is_known: bool = True  # as in `ForecastSum`
 
 
-def _handling_of(
+def _decide_who_handles_chunks(
     array: zarr.Array[Any], spec_if_regular: ArraySpec | None, *, is_write: bool
 ) -> _Handling:
     """The handling of an array with chunks of this spec; None if they have several shapes."""
@@ -134,7 +137,7 @@ def _handling_of(
     try:
         codecs = uncompressed_codecs_or_raise(array)
     except StoreError:
-        reason = why_not_uncompressed(array, is_write=is_write)
+        reason = first_reason_not_uncompressed(array, is_write=is_write)
         return _Handling(acts, own_pipeline, why_zarr=reason, is_known=False)
     if spec_if_regular is not None:
         why_zarr = why_read_by_zarr(codecs, spec_if_regular)
@@ -151,7 +154,7 @@ def _handling_of(
         acts = f"{class_path(type(codec))} in {acts}"
         return _Handling(acts, None, codecs, encoding_of_uncompressed(codecs))
     is_known = not isinstance(codecs[-1], ShardingCodec)
-    reason = why_zarr_handles_chunks_itself()
+    reason = first_reason_zarr_handles_chunks()
     return _Handling(acts, None, codecs, why_zarr=reason, is_known=is_known)
 
 
@@ -237,7 +240,7 @@ class ForecastSum:
         # The spec of all chunks; None if they have several shapes.
         self._spec = chunk_spec_if_regular(cast("Any", array.metadata))
         self._has_several_shapes = self._spec is None
-        handling = _handling_of(array, self._spec, is_write=is_write)
+        handling = _decide_who_handles_chunks(array, self._spec, is_write=is_write)
         self.acts = handling.acts
         self.is_known = handling.is_known
         self._codecs = handling.codecs
@@ -371,14 +374,17 @@ class ForecastSum:
     def _add_read_and_set_reason(self, totals: ForecastTotals, projection: ChunkProjection) -> None:
         """Plan the read of a chunk with a counting transport, or leave it for later.
 
-        `add_joined_parts_of_files` adds the chunks that are left.
+        `add_parts_of_remote_files_read_together` adds the chunks that are left.
         """
         part: FilePart | None = None
         if self._references is not None and projection.layout.stored_nbytes is not None:
             part = self._references.part_unless_store_must_be_asked(projection.store_path.path)
         if part is not None and part.file.local_path:
             self._add_local_part(totals, projection, part)
-        elif part is not None and self._driver.request_cost_if_partial_reads() is not None:
+        elif (
+            part is not None
+            and self._driver.request_cost_or_none_if_partial_reads_are_off() is not None
+        ):
             chunk = ReferencedChunk(self.totals.chunks, projection, part)
             self._parts_of_files.setdefault(part.file.name, []).append(chunk)
         else:
@@ -394,16 +400,16 @@ class ForecastSum:
         facts = StoreFacts(
             is_folder=True, may_divide_whole_chunks=False, objects_at_once=1, limits=ONE_AT_A_TIME
         )
-        cost = request_cost_if_partial_reads("local")
+        cost = request_cost_or_none_if_partial_reads_are_off("local")
         transport = ForecastTransport(
             projection.layout, SINGLE_CHUNK_INDEX, cost, facts, index_is_kept=False
         )
         run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
         totals.add(transport.counts)
 
-    def add_joined_parts_of_files(self) -> None:
+    def add_parts_of_remote_files_read_together(self) -> None:
         """Add the requests for chunks that are parts of files; called after all calls of `add`."""
-        cost = self._driver.request_cost_if_partial_reads()
+        cost = self._driver.request_cost_or_none_if_partial_reads_are_off()
         for chunks in self._parts_of_files.values():
             chunks.sort(key=offset_in_file)
             for start in range(0, len(chunks), MAX_JOINED_CHUNKS):
@@ -545,7 +551,7 @@ class ForecastSum:
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
     @property
-    def why_chunks_are_replaced_or_must_not_be_shared(self) -> Reason | None:
+    def why_chunks_are_replaced_or_not_shared(self) -> Reason | None:
         """The first reason why a write replaces a chunk, or else why a new one may not be shared.
 
         None if there is none.
@@ -576,7 +582,7 @@ class ForecastSum:
                     "write the array with larger inner chunks: each takes 16 bytes of the index",
                 )
             return None
-        cost = driver.request_cost_if_partial_reads()
+        cost = driver.request_cost_or_none_if_partial_reads_are_off()
         if cost is None:
             name = "zarr_bytes.partial_reads"
             return Reason(
@@ -666,4 +672,4 @@ def _assumed_index(layout: ObjectLayout) -> InnerChunkIndex:
 def _rounds(requests: int, large_requests: int, limits: RequestLimits) -> int:
     """Number of requests that follow one another, if as many as permitted run at a time."""
     # Both quotients are rounded up.
-    return max(-(-large_requests // limits.large), -(-requests // limits.small))
+    return max(-(-large_requests // limits.max_large_requests), -(-requests // limits.max_requests))

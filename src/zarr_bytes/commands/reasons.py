@@ -82,7 +82,7 @@ NOTHING_IS_SELECTED: Final = Reason("no element is selected", NOT_NEEDED)
 """Why nothing is read or written."""
 
 
-def why_zarr_handles_chunks_itself() -> Reason:
+def first_reason_zarr_handles_chunks() -> Reason:
     """The first reason why zarr reads and writes uncompressed chunks by itself."""
     buffer_class = get_buffer_class()
     if not issubclass(buffer_class, cpu.Buffer):
@@ -105,7 +105,7 @@ def why_zarr_handles_chunks_itself() -> Reason:
     return Reason("the array was opened before zarr-bytes was chosen", "open it again")
 
 
-def why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> Reason:
+def first_reason_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> Reason:
     """The first reason why the chunks of an array are not stored uncompressed."""
     first = f"{_WRITE_WHOLE}, or " if is_write else ""
     codec = next(

@@ -36,7 +36,7 @@ from zarr_bytes.io.references import (
 )
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
-from zarr_bytes.settings import request_cost_if_partial_reads
+from zarr_bytes.settings import request_cost_or_none_if_partial_reads_are_off
 from zarr_bytes.zarr_versions import (
     MEMORY_STORES,
     overrides_get_many,
@@ -93,9 +93,9 @@ class Driver:
         """Whether the store has its own `get_many`, which takes requests for several keys."""
         return overrides_get_many(self.store)
 
-    def request_cost_if_partial_reads(self) -> RequestCost | None:
+    def request_cost_or_none_if_partial_reads_are_off(self) -> RequestCost | None:
         """Cost of a request with the current settings; None if all objects are read whole."""
-        return request_cost_if_partial_reads(self.cost_kind)
+        return request_cost_or_none_if_partial_reads_are_off(self.cost_kind)
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:  # noqa: ARG002
         """Why the object at `key` is read whole; None if it isn't.
@@ -115,7 +115,9 @@ class Driver:
     def request_cost_or_none_if_read_whole(self, key: str) -> RequestCost | None:
         """Cost of a request for a part of the object at `key`; None if it is read whole."""
         return (
-            None if self.why_always_whole(key) is not None else self.request_cost_if_partial_reads()
+            None
+            if self.why_always_whole(key) is not None
+            else self.request_cost_or_none_if_partial_reads_are_off()
         )
 
     def is_known_to_answer_ranges(self) -> bool:

@@ -220,16 +220,16 @@ class StoreTransport:
             # There are at most as many fetches in memory as slots.
             is_small = fetch.ranges.nbytes < min_piece_nbytes
             async with slots.for_fetched_bytes.take(is_small=is_small) if slots else _NO_SLOT:
-                place(fetch, await self._fetch_ranges(plan, sized_fetch, limits.small))
+                place(fetch, await self._fetch_ranges(plan, sized_fetch, limits.max_requests))
 
         sized_fetches = with_request_sizes(
             fetches,
             plan.max_request_nbytes,
-            limits.pieces_of_range,
+            limits.max_pieces_of_range,
             self._objects_at_once,
             min_piece_nbytes,
         )
-        await map_concurrently(fetch_and_place, sized_fetches, limits.small)
+        await map_concurrently(fetch_and_place, sized_fetches, limits.max_requests)
 
     def check_nothing_has_come(self) -> None:
         """Raise a ChunkSizeError if a part of the chunk has arrived before a MissingChunkError."""

@@ -184,9 +184,9 @@ def count_objects_in_same_round(object_number: int, object_count: int, slots: in
 class RequestLimits(NamedTuple):
     """Maximum numbers of concurrent requests."""
 
-    large: int
-    small: int  # includes large requests
-    pieces_of_range: int  # into which a long range is cut; 1 if that would not be faster
+    max_large_requests: int
+    max_requests: int  # small and large requests together
+    max_pieces_of_range: int  # into which a long range is cut; 1 if that would not be faster
 
 
 ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
@@ -200,20 +200,20 @@ def request_limits(
     For chunks, these are the limits of all chunks of the read together. zarr applies
     ``async.concurrency`` to the shards and to the ranges of each shard, and so do these limits.
     """
-    large = max_concurrent_requests()
-    small = max_concurrent_small_requests(is_remote=is_remote)
+    max_large = max_concurrent_requests()
+    max_all = max_concurrent_small_requests(is_remote=is_remote)
     if are_shards:
-        large = min(large * min(large, objects_at_once), _NO_LIMIT)
-        small = max(small, large)
-    return RequestLimits(large, small, pieces_of_range=large if is_remote else 1)
+        max_large = min(max_large * min(max_large, objects_at_once), _NO_LIMIT)
+        max_all = max(max_all, max_large)
+    return RequestLimits(max_large, max_all, max_pieces_of_range=max_large if is_remote else 1)
 
 
 class _Slots:
     """Slots for small and large work on one event loop; large work takes one slot of each kind."""
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._any = asyncio.Semaphore(limits.small)
-        self._large = asyncio.Semaphore(limits.large)
+        self._any = asyncio.Semaphore(limits.max_requests)
+        self._large = asyncio.Semaphore(limits.max_large_requests)
 
     @asynccontextmanager
     async def take(self, *, is_small: bool) -> AsyncIterator[None]:

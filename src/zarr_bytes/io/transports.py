@@ -172,7 +172,7 @@ class ForecastTransport:
             sized_fetches = with_request_sizes(
                 fetches,
                 plan.max_request_nbytes,
-                self._facts.limits.pieces_of_range,
+                self._facts.limits.max_pieces_of_range,
                 self._facts.objects_at_once,
                 self._layout.limits.min_piece_nbytes,
             )
