@@ -615,6 +615,14 @@ MISTAKES = [
     ),
     Mistake(
         "read.py",
+        "threads_for_files",
+        "may_read_inline",
+        "is_known_as_local",
+        "test_threads.py::TestSeveralThreads::test_threads_are_as_many_as_requests_after_a_read_that_would_have_waited_for_the_disk",
+        "Files outside the page cache are waited for one after another.",
+    ),
+    Mistake(
+        "read.py",
         "_store_transports",
         "RequestSlots(limits) if is_whole_batch else",
         "",

@@ -316,9 +316,9 @@ class TestWaiting:
         assert is_here == [True] * 41 + [False] * 20  # the 41st is opened again
 
 
-def meeting(count):
+def meeting(count, *, timeout=30):
     """A function for `watched`: the first `count` chunks that are opened wait for each other."""
-    together, opened = threading.Barrier(count, timeout=30), []
+    together, opened = threading.Barrier(count, timeout=timeout), []
 
     def meet(key):
         opened.append(key)
@@ -358,6 +358,27 @@ class TestSeveralThreads:
             with watched(root, before=meeting(count)) as files:
                 assert array[...].all()
         assert len(set(files.threads)) == count
+
+    def test_threads_are_as_many_as_requests_after_a_read_that_would_have_waited_for_the_disk(
+        self, tmp_path, clock
+    ):
+        """These threads mostly wait, too: with plain zarr, as many files are read at a time."""
+        root, values, meet = tmp_path / "array", np.ones((12, 8), "u1"), meeting(3, timeout=5)
+        array = stored(LocalStore(root), values, chunks=(1, 8))
+
+        def meet_after_the_first(key):
+            if len(files.keys) > 1:
+                meet(key)
+
+        with (
+            mounted_as("ext4", root / "zarr.json", tmp_path / "mounts"),
+            zarr.config.set(self.REQUESTS),
+        ):
+            array[0, 0]
+            with watched(root, waits_after=0, before=meet_after_the_first) as files:
+                assert array[...].all()
+        assert files.refused == 1
+        assert len(set(files.threads[1:])) == 3
 
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])

@@ -300,9 +300,10 @@ def threads_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
     """Number of threads for `count` files.
 
     For local files, at most the number of codec workers, or one if the work `is_small_in_total`.
-    For other files, at most the number of concurrent requests, since their threads mostly wait.
+    For other files, and for a second after a read below the root would have waited for the disk, at
+    most the number of concurrent requests, since the threads mostly wait.
     """
-    if known_stores.is_known_as_local(root):
+    if known_stores.may_read_inline(root):
         return 1 if is_small_in_total else min(max_codec_pipeline_workers(), count)
     return min(max_concurrent_requests(), count)
 
