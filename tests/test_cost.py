@@ -460,6 +460,20 @@ class TestMemory:
             assert peak < found.nbytes + limit
             assert np.array_equal(found, values[selection])
 
+    @pytest.mark.parametrize("location", ["end", "start"])
+    def test_memory_of_writing_a_sparse_shard_into_a_store_is_that_of_its_inner_chunks(
+        self, location
+    ):
+        """Two of 1,024, of 64 KiB each; the store has as many bytes afterwards."""
+        codec = ShardingCodec(chunk_shape=(8192,), codecs=[BytesCodec()], index_location=location)
+        objects, values = {}, np.zeros(8192 * 1024)
+        array = created(MemoryStore(objects), values.shape, "f8", serializer=codec)
+        values[[5, 8192 * 700]] = 1, 2
+        _, peak = most_memory(lambda: array.__setitem__(..., values))
+        assert peak < 2 * MEBIBYTE
+        assert len(objects["c/0"]) == 2 * 65536 + 16 * 1024 + 4
+        assert np.array_equal(array[...], values)
+
     def test_memory_of_a_write_in_the_byte_order_of_format_2_is_that_of_a_few_blocks(
         self, tmp_path
     ):

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -981,22 +982,32 @@ def _assemble_object(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes
     """All bytes of a new object of at most `max_nbytes`; an empty array if nothing is stored.
 
     A single block isn't copied. Several blocks are made and copied one after another, so that not
-    all of them are in memory besides the object.
+    all of them are in memory besides the object. The first quarter of `max_nbytes` is made before:
+    if there is nothing else, the object is sparse, and no memory for `max_nbytes` is needed.
     """
-    first = next(blocks, None)
-    if first is None:
-        return _NO_BYTES
-    second = next(blocks, None)
-    if second is None:
-        return first[1]
-    content = np.empty(max_nbytes, np.uint8)
+    first_blocks: deque[OffsetAndBytes] = deque()
     nbytes = 0
-    for offset, data in chain([first, second], blocks):
+    is_sparse = True
+    for block in blocks:
+        first_blocks.append(block)
+        nbytes += block[1].size
+        is_sparse = nbytes <= max_nbytes // 4
+        if not is_sparse and len(first_blocks) > 1:
+            break
+    if not first_blocks:
+        return _NO_BYTES
+    if len(first_blocks) == 1:
+        return first_blocks[0][1]
+    content = np.empty(nbytes if is_sparse else max_nbytes, np.uint8)
+    nbytes = 0
+    remaining_first_blocks = (first_blocks.popleft() for _ in range(len(first_blocks)))
+    for offset, data in chain(remaining_first_blocks, blocks):
         stop = offset + data.size
         content[offset:stop] = data
         nbytes = max(nbytes, stop)
-    # A copy, since a store may keep the memory as long as the object exists.
-    return content if nbytes == max_nbytes else content[:nbytes].copy()
+    # Not a view, since a store may keep the memory as long as the object exists.
+    content.resize(nbytes, refcheck=False)
+    return content
 
 
 def _file_of_blocks_unless_empty(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
