@@ -615,7 +615,7 @@ MISTAKES = [
     ),
     Mistake(
         "read.py",
-        "threads_for_files",
+        "thread_count_for_files",
         "may_read_inline",
         "is_known_as_local",
         "test_threads.py::TestSeveralThreads::test_threads_are_as_many_as_requests_after_a_read_that_would_have_waited_for_the_disk",

@@ -38,7 +38,11 @@ from zarr_bytes.io.files import (
 )
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.mapping import copy_if_maybe_mapped
-from zarr_bytes.io.requests import MissingChunkError, StoreTransport, slots_for_single_chunks
+from zarr_bytes.io.requests import (
+    MissingChunkError,
+    StoreTransport,
+    shared_slots_or_new_if_in_request,
+)
 from zarr_bytes.io.tasks import (
     RequestSlots,
     count_objects_in_same_round,
@@ -160,7 +164,7 @@ async def read_batch(
             pass
     if rest := batch[len(exists) :]:
         is_small_in_total = nbytes <= limits.single_thread_nbytes and not reader.has_many_bytes
-        threads = threads_for_files(root, len(rest), is_small_in_total=is_small_in_total)
+        threads = thread_count_for_files(root, len(rest), is_small_in_total=is_small_in_total)
         exists += await map_in_threads(reader.read_files_or_fill, rest, threads)
     if target is not out:
         out[...] = target
@@ -214,7 +218,7 @@ def _store_transports(
     limits = request_limits(
         min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
     )
-    slots = RequestSlots(limits) if is_whole_batch else slots_for_single_chunks(limits)
+    slots = RequestSlots(limits) if is_whole_batch else shared_slots_or_new_if_in_request(limits)
     # Looked up before any index is fetched, since a new index may replace a cached one.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
@@ -296,12 +300,12 @@ def prepare_codec_read(
     return CodecRead(projection, out, selection_of_out)
 
 
-def threads_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
-    """Number of threads for `count` files.
+def thread_count_for_files(root: str, count: int, *, is_small_in_total: bool) -> int:
+    """Number of threads for `count` files below the root of a store.
 
-    For local files, at most the number of codec workers, or one if the work `is_small_in_total`.
-    For other files, and for a second after a read below the root would have waited for the disk, at
-    most the number of concurrent requests, since the threads mostly wait.
+    If the files may be read inline, at most the number of codec workers, or one if the work
+    `is_small_in_total`. Otherwise the threads mostly wait, for a network or for a disk, so there
+    are at most as many as concurrent requests.
     """
     if known_stores.may_read_inline(root):
         return 1 if is_small_in_total else min(max_codec_pipeline_workers(), count)
@@ -484,7 +488,7 @@ class Reader:
     def plan_of(
         self, projection: ChunkProjection, cost_or_none_if_read_whole: RequestCost | None
     ) -> Plan:
-        """The plan for a chunk that isn't in a file."""
+        """The plan for a chunk that isn't read from an open file."""
         _, layout, chunk_selection, out_selection, _ = projection
         return self._plan_of(layout, chunk_selection, out_selection, cost_or_none_if_read_whole)
 

@@ -63,7 +63,7 @@ from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads, max_objects_at_once
 from zarr_bytes.layout.elements import check_chunk_nbytes
 from zarr_bytes.layout.objects import EncodedBlock
-from zarr_bytes.read import threads_for_files
+from zarr_bytes.read import thread_count_for_files
 from zarr_bytes.settings import RequestCost
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ async def _threads_to_write(
     # A rename waits for the file system (ext4 allocates the blocks then), so several threads are
     # faster for two chunks or more. Writing in place to a local file doesn't wait.
     renames = not in_place or any(projection.is_complete_chunk for projection in batch)
-    return threads_for_files(root, len(batch), is_small_in_total=is_small_in_total and not renames)
+    return thread_count_for_files(
+        root, len(batch), is_small_in_total=is_small_in_total and not renames
+    )
 
 
 async def _load_elements(array: Any) -> Array:

@@ -506,8 +506,8 @@ def _find_chunks_that_are_no_files(
 ) -> list[Finding]:
     """A finding for each folder, FIFO or the like where an array's folder should have a chunk file.
 
-    Keys that the store has `listed` are files. Links to folders are not followed. Only folders that
-    may have chunks are listed.
+    Keys that the store has `listed` are files. Folders are listed down to the depth of the keys,
+    except for links to folders, which count as folders.
     """
     findings = []
     depth = metadata.encode_chunk_key((0,) * len(grid.chunk_counts)).count("/")

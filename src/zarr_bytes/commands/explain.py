@@ -353,7 +353,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if selected_nbytes and not is_refused:
         for projection in indexer:
             forecast.add(projection)
-        forecast.add_parts_of_remote_files_read_together()
+        forecast.add_postponed_chunks()
     totals = forecast.totals
     reason: Reason | None
     if is_refused:

@@ -126,7 +126,7 @@ class _Handling(NamedTuple):
 def _decide_who_handles_chunks(
     array: zarr.Array[Any], spec_if_regular: ArraySpec | None, *, is_write: bool
 ) -> _Handling:
-    """The handling of an array with chunks of this spec; None if they have several shapes."""
+    """The handling of an array; `spec_if_regular` is None if its chunks have several shapes."""
     pipeline = array.async_array.codec_pipeline
     acts = class_path(type(pipeline))
     # Buffers in other memory are left to zarr's pipeline, which calls the codec.
@@ -374,7 +374,7 @@ class ForecastSum:
     def _add_read_and_set_reason(self, totals: ForecastTotals, projection: ChunkProjection) -> None:
         """Plan the read of a chunk with a counting transport, or leave it for later.
 
-        `add_parts_of_remote_files_read_together` adds the chunks that are left.
+        `add_postponed_chunks` adds the chunks that are left.
         """
         part: FilePart | None = None
         if self._references is not None and projection.layout.stored_nbytes is not None:
@@ -407,8 +407,11 @@ class ForecastSum:
         run_coroutine_that_never_waits(reader.read_object_or_fill(projection, transport))
         totals.add(transport.counts)
 
-    def add_parts_of_remote_files_read_together(self) -> None:
-        """Add the requests for chunks that are parts of files; called after all calls of `add`."""
+    def add_postponed_chunks(self) -> None:
+        """Add the chunks that `add` has left for later; called after all calls of `add`.
+
+        These are parts of files elsewhere, whose requests are joined if possible.
+        """
         cost = self._driver.request_cost_or_none_if_partial_reads_are_off()
         for chunks in self._parts_of_files.values():
             chunks.sort(key=offset_in_file)
@@ -647,9 +650,10 @@ class ForecastSum:
 
 
 def _placeholder_array(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
-    """An array of any size in place of the result; all its elements share one memory location.
+    """An array in the place of the result, of any size, with the memory of one element.
 
-    The array is never read or written. Plans use only the shapes and strides of its views.
+    The array must never be read or written, since its other elements are outside this memory. Plans
+    use only the shapes and strides of its views.
     """
     axes = range(len(shape))
     strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])

@@ -131,7 +131,9 @@ def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int 
 def _nearest_bits_with_unlimited_exponent(
     numerator: int, denominator: int, float_format: FloatFormat
 ) -> int:
-    """Bits of the nearest number, as if exponents were unlimited; `denominator` is a power of two.
+    """Bits of the nearest positive number, as if there were no largest exponent.
+
+    Of two numbers that are equally near, the even one. `denominator` is a power of two.
 
     The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
     next number has the next exponent. Even numbers have even bits.

@@ -966,10 +966,11 @@ class Plan:
 
     @property
     def needs_nearly_whole_chunk(self) -> bool:
-        """Whether a chunk is needed except for a few bytes at its ends; False for a shard.
+        """Whether all of a chunk is needed, or all but a few bytes at its ends; False for a shard.
 
-        That is at most a 64th of the chunk, and at most the gap. A store is asked for the whole
-        chunk then, because it may fetch a whole object once for several readers, or keep it.
+        These few bytes are at most a 64th of the chunk, and no more than the gap. A store is asked
+        for the whole chunk then, because it may fetch an object once for several readers, or keep
+        it.
         """
         chunk_nbytes = self.layout.stored_nbytes
         if chunk_nbytes is None:

@@ -94,7 +94,7 @@ class Driver:
         return overrides_get_many(self.store)
 
     def request_cost_or_none_if_partial_reads_are_off(self) -> RequestCost | None:
-        """Cost of a request with the current settings; None if all objects are read whole."""
+        """Cost of a request with the current settings; None if partial reads are switched off."""
         return request_cost_or_none_if_partial_reads_are_off(self.cost_kind)
 
     def why_always_whole(self, key: str) -> WholeReadReason | None:  # noqa: ARG002

@@ -315,10 +315,12 @@ class DescriptorAndMayWrite(NamedTuple):
 
 
 def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
-    """Open the file at `path` without a lock; for reading if it must not be written.
+    """Open the file at `path` without a lock, to write into it if that is permitted.
 
-    On a file system that is mounted read-only, an error if `for_shared_lock`, since the file would
-    be written under that lock. An interrupt (Ctrl-C) leaves no file open.
+    The descriptor is None if there is no file. `may_write` is False for a file that must be
+    replaced instead: a link, which is followed, or a file that can only be read. On a file system
+    that is mounted read-only, an error if `for_shared_lock`, since the file would be written under
+    that lock. An interrupt (Ctrl-C) leaves no file open.
     """
     for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:

@@ -41,7 +41,7 @@ from zarr_bytes.io.tasks import (
     RequestSlots,
     StopRequestsError,
     map_concurrently,
-    slots_of_running_loop,
+    shared_slots_of_running_loop,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
@@ -466,7 +466,8 @@ class StoreTransport:
         """Raise the error of a range, unless a server may keep the object compressed.
 
         This is possible if the server refuses a range of a chunk, or the index of a shard, with
-        HTTP status 416. Raises ChunkSizeError if the object ends before the range does.
+        HTTP status 416. Raises ChunkSizeError if the object is found to be too short: by the size
+        that the store tells, or else by requests for the first byte of the object and of the range.
         """
         start = getattr(byte_range, "start", 0)
         stop = getattr(byte_range, "end", self._stored_nbytes or 0)
@@ -534,13 +535,13 @@ class StoreTransport:
             )
 
 
-def slots_for_single_chunks(limits: RequestLimits) -> RequestSlots:
-    """The slots that reads of single chunks on the running event loop share.
+def shared_slots_or_new_if_in_request(limits: RequestLimits) -> RequestSlots:
+    """The slots for a read of a single chunk, shared with other such reads if possible.
 
-    In a task that has such a slot, new slots: a store may read another array to answer a request,
-    and that read would wait for the slot of its own task.
+    In a task that has such a slot, they are new: a store may read another array to answer a
+    request, and that read would wait for the slot of its own task.
     """
-    return RequestSlots(limits) if _is_in_request.get() else slots_of_running_loop(limits)
+    return RequestSlots(limits) if _is_in_request.get() else shared_slots_of_running_loop(limits)
 
 
 def count_request(

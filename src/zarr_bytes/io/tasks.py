@@ -182,7 +182,10 @@ def count_objects_in_same_round(object_number: int, object_count: int, slots: in
 
 
 class RequestLimits(NamedTuple):
-    """Maximum numbers of concurrent requests."""
+    """Maximum numbers of concurrent requests, and of fetches whose bytes are in memory.
+
+    Requests of `Limits.min_piece_nbytes` bytes or more are large.
+    """
 
     max_large_requests: int
     max_requests: int  # small and large requests together
@@ -227,15 +230,15 @@ class _Slots:
 
 
 class RequestSlots:
-    """Slots for the requests of one read, on one event loop.
+    """Slots for the requests of a read, on one event loop, and for the bytes that they fetch.
 
-    Each read has its own: zarr's ``async.concurrency`` limits each read by itself, too, so reads in
-    several threads don't wait for one another.
+    Each read of a batch has its own: zarr's ``async.concurrency`` limits each read by itself, too,
+    so reads in several threads don't wait for one another.
 
     Attributes
     ----------
     limits : RequestLimits
-        Numbers of the slots.
+        The numbers of slots of both kinds.
     for_request : slots
         Taken during a request to a store.
     for_fetched_bytes : slots
@@ -252,8 +255,8 @@ class RequestSlots:
 _slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RequestLimits, RequestSlots]]()
 
 
-def slots_of_running_loop(limits: RequestLimits) -> RequestSlots:
-    """The slots that reads of single chunks on the running event loop share.
+def shared_slots_of_running_loop(limits: RequestLimits) -> RequestSlots:
+    """The slots that reads of single chunks with equal limits share on the running event loop.
 
     Zarr's own pipeline reads each chunk with a call of the codec, which doesn't know whether the
     other chunks belong to the same read.
