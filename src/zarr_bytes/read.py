@@ -430,7 +430,7 @@ class Reader:
         plan = self._plan_of(layout, chunk_selection, out_selection, None)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
-        fetches = plan.fetches(SINGLE_CHUNK_INDEX, plan.block_nbytes(view))
+        fetches = plan.fetches(SINGLE_CHUNK_INDEX, plan.max_block_nbytes(view))
         for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
             place(fetch, fetch.ranges.extract(chunk_bytes))
 
@@ -539,7 +539,9 @@ class Reader:
         index = file.read_index(layout)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
-        fetches = self._plans.fetches_of(plan, index, plan.block_nbytes(view), groups_ranges=True)
+        fetches = self._plans.fetches_of(
+            plan, index, plan.max_block_nbytes(view), groups_ranges=True
+        )
         for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
             if whole_chunk is not None:
                 content = fetch.ranges.extract(whole_chunk)

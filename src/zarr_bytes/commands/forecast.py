@@ -369,7 +369,7 @@ class ForecastSum:
         if not (self._is_write and is_complete_chunk):
             totals.bytes_fetched = chunk_nbytes
             totals.chunks_assumed += 1
-            self.reason = self._why_zarr
+            self.reason = self.reason or self._why_zarr
 
     def _add_read_and_set_reason(self, totals: ForecastTotals, projection: ChunkProjection) -> None:
         """Plan the read of a chunk with a counting transport, or leave it for later.

@@ -988,8 +988,8 @@ class Plan:
         needs_all = self.nbytes >= layout.nbytes
         return layout.max_stored_nbytes <= self.gap or (needs_all and layout.is_one_small_request)
 
-    def block_nbytes(self, view: Array) -> int:
-        """Most bytes of a file that are read at once into the view.
+    def max_block_nbytes(self, view: Array) -> int:
+        """Most bytes of a file, or of an object in memory, that are worked on at once.
 
         This is more if the view and the stored elements have different orders, to fill the lines of
         the processor's cache.

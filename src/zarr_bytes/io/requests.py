@@ -198,7 +198,7 @@ class StoreTransport:
         If the whole object has arrived and its elements must be decoded: the size of a block.
         """
         if self._whole_object is not None and not self._layout.assigns_directly:
-            return plan.block_nbytes(view)
+            return plan.max_block_nbytes(view)
         return plan.max_request_nbytes
 
     async def fetch(
@@ -455,12 +455,14 @@ class StoreTransport:
                     start = max(size - byte_range.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size), is_index=is_index)
             if not means_ranges_unsupported(error):
-                await self._raise_unless_maybe_compressed(byte_range, error, is_index=is_index)
+                await self._raise_unless_refusal_may_be_from_compression(
+                    byte_range, error, is_index=is_index
+                )
             raise _RangeRefusedError from None
         count_request(self._store_path, byte_range, buffer)
         return cast("Buffer | None", buffer)
 
-    async def _raise_unless_maybe_compressed(
+    async def _raise_unless_refusal_may_be_from_compression(
         self, byte_range: ByteRequest, error: Exception, *, is_index: bool
     ) -> None:
         """Raise the error of a range, unless a server may keep the object compressed.

@@ -153,7 +153,7 @@ class ForecastTransport:
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
         """Most bytes of a block of a file, or of a request."""
-        return plan.block_nbytes(view) if self._facts.is_folder else plan.max_request_nbytes
+        return plan.max_block_nbytes(view) if self._facts.is_folder else plan.max_request_nbytes
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
