@@ -511,8 +511,8 @@ MISTAKES = [
     Mistake(
         "indexing/selection.py",
         "ChunkGrid._flat_offsets_by_chunk",
-        "offsets += local * stride",
-        "offsets += indices * stride",
+        "outer, indices = np.divmod(indices, size)",
+        "outer = indices // size",
         "test_cost.py::TestReading::test_a_file_is_read_at_the_selected_byte_ranges",
         "Points outside of the first inner chunk are looked for at other places.",
     ),
@@ -632,8 +632,8 @@ MISTAKES = [
     Mistake(
         "indexing/plan.py",
         "Plan.needs_nearly_whole_chunk",
-        "min(self.gap, chunk_nbytes // 64)",
-        "chunk_nbytes // 64",
+        " and chunk_nbytes - self.nbytes <= self.gap",
+        "",
         "test_explain.py::test_a_chunk_that_is_needed_except_for_its_first_or_last_bytes_needs_no_remedy",
         "More than the gap is read of a chunk.",
     ),

@@ -1487,8 +1487,19 @@ def test_a_chunk_that_is_needed_except_for_its_first_or_last_bytes_needs_no_reme
     assert text.startswith("Not partial: 100 % of the bytes of the chunk are read, and 98 % are")
     assert "Reason: nearly all of a chunk is selected, so the whole chunk is requested" in text
     assert str(explain(array, np.s_[3:])).startswith("Hardly partial: ")
+    rows_of_two = stored(CountingStore(MemoryStore()), numbers((256, 128)), chunks=(128, 128))
+    found = explain(rows_of_two, np.s_[2:200])
+    assert found.reason.startswith("nearly all of a chunk is selected")
+    assert found.bytes_fetched == 200 * 128 * 8
     with zarr.config.set({"zarr_bytes.gap.remote": 0}):
         assert str(explain(array, np.s_[2:])).startswith("Hardly partial: ")
+
+
+def test_a_file_is_not_requested_whole_though_nearly_all_of_its_chunk_is_selected(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((128, 128)), chunks=(128, 128))
+    found = explain(array, np.s_[1:, :-1])
+    assert found.bytes_fetched == (127 * 128 - 1) * 8
+    assert found.reason.startswith("gaps of up to 32,768 bytes")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,11 @@ def _store_transports(
     limits = request_limits(
         min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
     )
-    slots = RequestSlots(limits) if is_whole_batch else shared_slots_or_new_if_in_request(limits)
+    slots: RequestSlots | None = None
+    if not driver.is_memory:
+        slots = (
+            RequestSlots(limits) if is_whole_batch else shared_slots_or_new_if_in_request(limits)
+        )
     # Looked up before any index is fetched, since a new index may replace a cached one.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (

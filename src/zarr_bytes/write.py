@@ -988,22 +988,22 @@ def _assemble_object(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes
     if there is nothing else, the object is sparse, and no memory for `max_nbytes` is needed.
     """
     first_blocks: deque[OffsetAndBytes] = deque()
-    nbytes = 0
-    is_sparse = True
-    for block in blocks:
-        first_blocks.append(block)
-        nbytes += block[1].size
-        is_sparse = nbytes <= max_nbytes // 4
-        if not is_sparse and len(first_blocks) > 1:
+    first_nbytes = 0
+    for offset, data in blocks:
+        first_blocks.append((offset, data))
+        first_nbytes += data.size
+        if first_nbytes > max_nbytes // 4 and len(first_blocks) > 1:
             break
     if not first_blocks:
         return _NO_BYTES
     if len(first_blocks) == 1:
         return first_blocks[0][1]
-    content = np.empty(nbytes if is_sparse else max_nbytes, np.uint8)
+    is_sparse = first_nbytes <= max_nbytes // 4  # there are no other blocks
+    content = np.empty(first_nbytes if is_sparse else max_nbytes, np.uint8)
     nbytes = 0
-    remaining_first_blocks = (first_blocks.popleft() for _ in range(len(first_blocks)))
-    for offset, data in chain(remaining_first_blocks, blocks):
+    # Each block is dropped once it is copied.
+    taken_blocks = (first_blocks.popleft() for _ in range(len(first_blocks)))
+    for offset, data in chain(taken_blocks, blocks):
         stop = offset + data.size
         content[offset:stop] = data
         nbytes = max(nbytes, stop)

@@ -36,6 +36,7 @@ from zarr_bytes.commands.reasons import (
 from zarr_bytes.commands.result import class_path, thousands_or_power_of_ten
 from zarr_bytes.commands.status import source_of_setting
 from zarr_bytes.errors import StoreError
+from zarr_bytes.indexing.plan import is_nearly_all
 from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides, is_basic_selection
 from zarr_bytes.io.counters import Counts
@@ -234,6 +235,8 @@ class ForecastSum:
         self._driver = driver_of(array.store, array.path)
         self.totals = ForecastTotals()
         self.reason: Reason | None = None
+        # Whether any chunk is requested whole only because nearly all of it is needed.
+        self._needs_nearly_whole_chunk = False
         self.why_not_in_place: Reason | None = None
         self.depends_on_values = False
         self._skips_empty_chunks = not array.config.write_empty_chunks
@@ -482,6 +485,7 @@ class ForecastSum:
         totals.first_requests += transport.requests_before_others
         totals.large_requests += transport.large_requests
         totals.first_large_requests += goes_first and transport.large_requests > 0
+        self._needs_nearly_whole_chunk |= transport.needs_nearly_whole_chunk
 
     def _add_write_and_set_reason(
         self,
@@ -597,14 +601,14 @@ class ForecastSum:
         # In a file, a shard is never read whole for this reason: its index is read first.
         kind = "shard" if self._is_sharded else "chunk"
         comes_whole = not self._is_sharded or totals.bytes_fetched >= totals.bytes_of_chunks
-        if comes_whole and self._largest_chunk_nbytes <= cost.gap:
+        if self._largest_chunk_nbytes <= cost.gap and comes_whole:
             nbytes = thousands_or_power_of_ten(self._largest_chunk_nbytes)
             return Reason(
                 f"a {kind} has {nbytes} bytes, no more than the gap of {gap}",
                 f"none is needed: a whole {kind} takes about as long as a part. To read fewer"
                 f" bytes: {lower_gap}",
             )
-        if comes_whole and 64 * selected_nbytes >= 63 * totals.bytes_of_chunks:
+        if self._needs_nearly_whole_chunk and is_nearly_all(selected_nbytes, fetched_nbytes):
             return Reason(
                 "nearly all of a chunk is selected, so the whole chunk is requested",
                 f"none is needed. To read fewer bytes: {lower_gap}",

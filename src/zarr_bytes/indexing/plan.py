@@ -975,7 +975,7 @@ class Plan:
         chunk_nbytes = self.layout.stored_nbytes
         if chunk_nbytes is None:
             return False
-        return chunk_nbytes - self.nbytes <= min(self.gap, chunk_nbytes // 64)
+        return is_nearly_all(self.nbytes, chunk_nbytes) and chunk_nbytes - self.nbytes <= self.gap
 
     @property
     def fetches_whole_shard(self) -> bool:
@@ -1055,6 +1055,11 @@ class Plan:
             (first + start, first + stop) for start, stop, _ in ranges if first + stop > file_nbytes
         )
         return wrong_size_error(path, start, stop, max(file_nbytes - start, 0))
+
+
+def is_nearly_all(some_nbytes: int, all_nbytes: int) -> bool:
+    """Whether `some_nbytes` are all of `all_nbytes` except for at most a 64th."""
+    return all_nbytes - some_nbytes <= all_nbytes // 64
 
 
 def with_request_sizes(

@@ -599,21 +599,15 @@ class ChunkGrid:
         has_one_chunk = self.chunk_count == 1
         for axis_selection, size, number_stride, stride in axes:
             indices = np.asarray(axis_selection.indices, np.int64)
-            if has_one_chunk:
-                offsets += indices * stride
-            else:
-                outer, local = np.divmod(indices, size)
+            if not has_one_chunk:
+                outer, indices = np.divmod(indices, size)
                 numbers += outer * number_stride
-                offsets += local * stride
+            offsets += indices * stride
         # Stable, since the last value counts for a point that is written twice.
         order = offsets.argsort(kind="stable") if has_one_chunk else np.lexsort((offsets, numbers))
+        numbers = numbers[order]
         offsets = offsets[order]
         out = order + out.start if type(out) is slice else out[order]
-        if has_one_chunk:
-            if offsets.size:
-                yield 0, AxisSelection(offsets, out)
-            return
-        numbers = numbers[order]
         for first, last in runs_of_equals(numbers):
             yield int(numbers[first]), AxisSelection(offsets[first:last], out[first:last])
 

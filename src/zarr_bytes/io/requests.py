@@ -112,7 +112,8 @@ class StoreTransport:
     objects_at_once
         Number of objects that are read at the same time and share the request slots.
     slots
-        Slots for the requests of all these objects together; None for one request at a time.
+        Slots for the requests of all these objects together; None for one request at a time,
+        without waiting: from a store in memory, or by `get_sync`.
     may_divide_whole_chunks
         Whether several requests may fetch a chunk that is needed as a whole; for example, from a
         store that is known to answer ranges.
@@ -147,8 +148,7 @@ class StoreTransport:
         self._may_divide_whole_chunks = may_divide_whole_chunks
         self._is_sync = is_sync
         self._stored_nbytes = layout.stored_nbytes  # None for a shard, since its size isn't known
-        self._may_wait = not (driver.is_memory or is_sync)
-        self._slots = slots if self._may_wait else None
+        self._slots = slots
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # set once it has arrived
         self._was_there = False  # whether any request has found the object
@@ -473,11 +473,12 @@ class StoreTransport:
         """
         start = getattr(byte_range, "start", 0)
         stop = getattr(byte_range, "end", self._stored_nbytes or 0)
-        size = await _object_size_if_store_tells(self._store_path) if self._may_wait else None
+        may_wait = self._slots is not None
+        size = await _object_size_if_store_tells(self._store_path) if may_wait else None
         if size is not None and size < stop:
             raise wrong_size_error(self._object_name, start, stop, max(size - start, 0)) from error
         first = getattr(byte_range, "offset", start)
-        if size is None and self._may_wait and await self._ends_before(first):
+        if size is None and may_wait and await self._ends_before(first):
             raise wrong_size_error(self._object_name, first, stop, 0) from error
         is_of_inner_chunk = self._stored_nbytes is None and not is_index
         if is_of_inner_chunk or getattr(error, "status", 0) != 416:

@@ -95,6 +95,8 @@ class ForecastTransport:
     large_requests : int
         Large requests, included in `counts.requests`; fewer large than small requests run at the
         same time.
+    needs_nearly_whole_chunk : bool
+        Whether a chunk is requested whole only because nearly all of it is needed.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class ForecastTransport:
         self.index_nbytes = 0
         self.requests_before_others = 0
         self.large_requests = 0
+        self.needs_nearly_whole_chunk = False
         self._layout = layout
         self._index = index
         self._facts = facts
@@ -141,6 +144,7 @@ class ForecastTransport:
                 comes_whole = plan.is_read_at_once
             else:
                 comes_whole = not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide)
+                self.needs_nearly_whole_chunk = comes_whole and not plan.reads_whole_chunk
             if comes_whole:
                 await self.fetch_whole()
         elif not is_folder and plan.fetches_whole_shard and not self._has_usable_index:
