@@ -510,7 +510,7 @@ MISTAKES = [
     ),
     Mistake(
         "indexing/selection.py",
-        "ChunkGrid._flat_offsets_by_chunk",
+        "ChunkGrid._points_by_chunk",
         "outer, indices = np.divmod(indices, size)",
         "outer = indices // size",
         "test_cost.py::TestReading::test_a_file_is_read_at_the_selected_byte_ranges",
@@ -640,7 +640,7 @@ MISTAKES = [
     Mistake(
         "io/tasks.py",
         "request_limits",
-        "min(max_large, objects_at_once)",
+        "min(max_large, shards_at_once)",
         "1",
         "test_remote.py::test_zarr_limits_the_shards_at_once_and_the_requests_for_each",
         "All shards of a read share the requests of one.",

@@ -49,7 +49,7 @@ from zarr_bytes.io.tasks import (
     map_concurrently,
     map_in_threads,
     max_codec_pipeline_workers,
-    max_concurrent_requests,
+    max_concurrent_large_requests,
     max_objects_at_once,
     request_limits,
     run_coroutine_that_never_waits,
@@ -216,7 +216,8 @@ def _store_transports(
     may_divide_whole_chunks = is_whole_batch and driver.may_divide_whole_chunks()
     are_shards = bool(batch[0].layout.index_nbytes)
     limits = request_limits(
-        min(objects_at_once, len(batch)), are_shards=are_shards, is_remote=driver.is_remote
+        shards_at_once=min(objects_at_once, len(batch)) if are_shards else None,
+        is_remote=driver.is_remote,
     )
     slots: RequestSlots | None = None
     if not driver.is_memory:
@@ -313,7 +314,7 @@ def thread_count_for_files(root: str, count: int, *, is_small_in_total: bool) ->
     """
     if known_stores.may_read_inline(root):
         return 1 if is_small_in_total else min(max_codec_pipeline_workers(), count)
-    return min(max_concurrent_requests(), count)
+    return min(max_concurrent_large_requests(), count)
 
 
 class Reader:
@@ -434,7 +435,7 @@ class Reader:
         plan = self._plan_of(layout, chunk_selection, out_selection, None)
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
-        fetches = plan.fetches(SINGLE_CHUNK_INDEX, plan.max_block_nbytes(view))
+        fetches = plan.fetches(SINGLE_CHUNK_INDEX, plan.block_nbytes_limit_for(view))
         for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
             place(fetch, fetch.ranges.extract(chunk_bytes))
 
@@ -544,7 +545,7 @@ class Reader:
         view = self._out_view_in_stored_order(layout, chunk_selection, out_selection)
         place = element_placer(plan, view)
         fetches = self._plans.fetches_of(
-            plan, index, plan.max_block_nbytes(view), groups_ranges=True
+            plan, index, plan.block_nbytes_limit_for(view), groups_ranges=True
         )
         for fetch in self._fill_absent_and_yield_present(fetches, view, layout):
             if whole_chunk is not None:

@@ -26,7 +26,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr_bytes.indexing.plan import Fetch
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import known_stores
-from zarr_bytes.io.tasks import max_concurrent_small_requests
+from zarr_bytes.io.tasks import max_concurrent_requests_of_any_size
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.read import ArrivingFetch, Reader, read_remaining_chunks
 
@@ -57,7 +57,7 @@ async def read_batch_by_get_many(
 ) -> list[ChunkExists]:
     """Like `read_batch`, for a store with its own `get_many`."""
     reader = Reader(out, drop_axes, driver, plans)
-    max_nbytes = max_concurrent_small_requests() * batch[0].layout.limits.min_piece_nbytes
+    max_nbytes = max_concurrent_requests_of_any_size() * batch[0].layout.limits.min_piece_nbytes
     exists: dict[int, ChunkExists] = {}
     small_chunks = _iter_small_chunks(batch, driver, reader) if len(batch) > 1 else iter(())
     first = list(islice(small_chunks, 1))

@@ -34,7 +34,7 @@ from zarr_bytes.io.tasks import (
     RequestSlots,
     map_concurrently,
     map_in_threads,
-    max_concurrent_small_requests,
+    max_concurrent_requests_of_any_size,
     request_limits,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
@@ -137,7 +137,7 @@ async def _read_parts_of_files(
     numbers: set[int] = set()
     if local:
         work = partial(map, partial(_read_local_parts, reader, driver.store))
-        threads = min(max_concurrent_small_requests(), len(local))
+        threads = min(max_concurrent_requests_of_any_size(), len(local))
         numbers.update(chain.from_iterable(await map_in_threads(work, local, threads)))
     cost = driver.request_cost_or_none_if_read_whole(batch[0].store_path.path)
     if cost is None:
@@ -314,7 +314,9 @@ async def _read_remote_parts(
             arriving[pieces.owners[number]].add(pieces.positions[number], content[start:stop])
 
     try:
-        await map_concurrently(fetch_and_place, joined.requests, max_concurrent_small_requests())
+        await map_concurrently(
+            fetch_and_place, joined.requests, max_concurrent_requests_of_any_size()
+        )
     except _NotAsRequestedError:
         return set()
     if any(one.missing_nbytes for one in arriving):  # never, if all pieces are in requests

@@ -983,9 +983,10 @@ def _blocks_of_new_object(
 def _assemble_object(blocks: Iterator[OffsetAndBytes], max_nbytes: int) -> Bytes:
     """All bytes of a new object of at most `max_nbytes`; an empty array if nothing is stored.
 
-    A single block isn't copied. Several blocks are made and copied one after another, so that not
-    all of them are in memory besides the object. The first quarter of `max_nbytes` is made before:
-    if there is nothing else, the object is sparse, and no memory for `max_nbytes` is needed.
+    The blocks leave no gaps. A single block isn't copied. The first blocks, up to a quarter of
+    `max_nbytes`, are made before they are copied: if there are no others, the object is sparse, and
+    no memory for `max_nbytes` is needed. All others are made and copied one after another, so that
+    they are not in memory besides the object.
     """
     first_blocks: deque[OffsetAndBytes] = deque()
     first_nbytes = 0

@@ -43,7 +43,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import (
     is_hard_linked_or_read_only,
-    open_to_write_unlocked_if_exists,
+    open_without_lock_to_write_if_exists,
 )
 from zarr_bytes.io.files import ChunkFile, open_descriptor_if_exists
 from zarr_bytes.io.locks import can_lock
@@ -291,8 +291,7 @@ class ForecastSum:
             is_remote=self._driver.is_remote,
         )
         self._limits = request_limits(
-            max(1, min(self._objects_at_once, chunk_count)),
-            are_shards=is_sharded,
+            shards_at_once=max(1, min(self._objects_at_once, chunk_count)) if is_sharded else None,
             is_remote=self._driver.is_remote,
         )
         self._chunks_before_last_round = chunk_count - chunk_count % self._objects_at_once
@@ -635,7 +634,9 @@ class ForecastSum:
         path = f"{root}/{store_path.path}"
         why: Reason | None = None
         if to_write:
-            descriptor, may_write = open_to_write_unlocked_if_exists(path, for_shared_lock=True)
+            descriptor, may_write = open_without_lock_to_write_if_exists(
+                path, raises_if_mounted_read_only=True
+            )
             if not may_write:
                 why = IS_LINK if Path(path).is_symlink() else IS_READ_ONLY
         else:

@@ -969,8 +969,8 @@ class Plan:
         """Whether all of a chunk is needed, or all but a few bytes at its ends; False for a shard.
 
         These few bytes are at most a 64th of the chunk, and no more than the gap. A store is asked
-        for the whole chunk then, because it may fetch an object once for several readers, or keep
-        it.
+        for the whole chunk then, if that is one request, because it may fetch an object once for
+        several readers, or keep it.
         """
         chunk_nbytes = self.layout.stored_nbytes
         if chunk_nbytes is None:
@@ -982,13 +982,14 @@ class Plan:
         """Whether one request fetches a whole shard, instead of its index and then byte ranges.
 
         True if the shard isn't larger than the gap, or if it is small and all its bytes are needed.
-        A shard with absent inner chunks may be smaller than assumed here.
+        A shard with absent inner chunks may be smaller than assumed here. If the index is kept, it
+        isn't needed, and only ranges are fetched.
         """
         layout = self.layout
         needs_all = self.nbytes >= layout.nbytes
-        return layout.max_stored_nbytes <= self.gap or (needs_all and layout.is_one_small_request)
+        return layout.max_stored_nbytes <= self.gap or (needs_all and layout.whole_request_is_small)
 
-    def max_block_nbytes(self, view: Array) -> int:
+    def block_nbytes_limit_for(self, view: Array) -> int:
         """Most bytes of a file, or of an object in memory, that are worked on at once.
 
         This is more if the view and the stored elements have different orders, to fill the lines of

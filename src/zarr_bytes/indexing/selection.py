@@ -547,7 +547,7 @@ class ChunkGrid:
         """The indices of a selection in each chunk, axis by axis."""
         axis_selections = selection.axis_selections
         if selection.are_points:
-            return [list(self._flat_offsets_by_chunk(axis_selections))]
+            return [list(self._points_by_chunk(axis_selections))]
         if self.chunk_count == 1:
             return [[(0, axis)] if len(axis.indices) else [] for axis in axis_selections]
         axes = zip(axis_selections, self.chunk_shape, self.number_strides, strict=True)
@@ -582,10 +582,13 @@ class ChunkGrid:
 
         return axis_selections_in
 
-    def _flat_offsets_by_chunk(
+    def _points_by_chunk(
         self, axis_selections: Sequence[AxisSelection]
     ) -> Iterator[ChunkNumberAndPoints]:
-        """Number of each chunk with points, ascending, and their offsets in it, in elements."""
+        """Number of each chunk with points, ascending, and its points.
+
+        These are the offsets in the chunk, in elements and ascending, and the places in `out`.
+        """
         out = axis_selections[0].out_selection
         numbers = np.zeros(len(axis_selections[0].indices), np.int64)
         offsets = np.zeros_like(numbers)

@@ -234,8 +234,8 @@ def open_and_lock_if_exists(
     """
     unlocked: OpenedOrMissingChunk | None = None
     try:
-        descriptor, may_write = open_to_write_unlocked_if_exists(
-            path, for_shared_lock=lock_is_shared
+        descriptor, may_write = open_without_lock_to_write_if_exists(
+            path, raises_if_mounted_read_only=lock_is_shared
         )
         if descriptor is None and may_write:  # another process may make one first
             outcome = _NOT_MADE if keeps_old_elements else _NOT_REPLACED
@@ -289,7 +289,7 @@ def _state_of(
     """The state of an open, locked file; a ChunkFileError for anything but a regular file.
 
     Parameters are as in `open_and_lock_if_exists` and `is_hard_linked_or_read_only`; `may_write` is
-    a result of `open_to_write_unlocked_if_exists`.
+    a result of `open_without_lock_to_write_if_exists`.
     """
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise not_a_file_error(path, status.st_mode)
@@ -314,13 +314,14 @@ class DescriptorAndMayWrite(NamedTuple):
     """False if `path` is a symbolic link, or there is no permission to write."""
 
 
-def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
+def open_without_lock_to_write_if_exists(
+    path: str, *, raises_if_mounted_read_only: bool
+) -> DescriptorAndMayWrite:
     """Open the file at `path` without a lock, to write into it if that is permitted.
 
     The descriptor is None if there is no file. `may_write` is False for a file that must be
-    replaced instead: a link, which is followed, or a file that can only be read. On a file system
-    that is mounted read-only, an error if `for_shared_lock`, since the file would be written under
-    that lock. An interrupt (Ctrl-C) leaves no file open.
+    replaced instead: a link, which is followed and may lead to no file, or a file that can only be
+    read. An error on a file system that is mounted read-only, if `raises_if_mounted_read_only`.
     """
     for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:
@@ -329,7 +330,7 @@ def open_to_write_unlocked_if_exists(path: str, *, for_shared_lock: bool) -> Des
             )
         except OSError as error:
             if error.errno not in NOT_WRITABLE_ERRNOS and (
-                for_shared_lock or error.errno != errno.EROFS
+                raises_if_mounted_read_only or error.errno != errno.EROFS
             ):
                 raise
     return DescriptorAndMayWrite(open_descriptor_if_exists(path), may_write=False)

@@ -198,7 +198,7 @@ class StoreTransport:
         If the whole object has arrived and its elements must be decoded: the size of a block.
         """
         if self._whole_object is not None and not self._layout.assigns_directly:
-            return plan.max_block_nbytes(view)
+            return plan.block_nbytes_limit_for(view)
         return plan.max_request_nbytes
 
     async def fetch(
@@ -404,7 +404,7 @@ class StoreTransport:
 
     async def _get_whole(self) -> Bytes:
         """The answer to a request for the whole object; raises the errors of `_get`."""
-        return await self._get(None, is_small=self._layout.is_one_small_request)
+        return await self._get(None, is_small=self._layout.whole_request_is_small)
 
     async def _get(
         self,
@@ -470,6 +470,7 @@ class StoreTransport:
         This is possible if the server refuses a range of a chunk, or the index of a shard, with
         HTTP status 416. Raises ChunkSizeError if the object is found to be too short: by the size
         that the store tells, or else by requests for the first byte of the object and of the range.
+        Neither is asked for if no request may wait.
         """
         start = getattr(byte_range, "start", 0)
         stop = getattr(byte_range, "end", self._stored_nbytes or 0)

@@ -68,7 +68,7 @@ async def map_concurrently(
     end.
     """
     numbered_items = iter(enumerate(items))
-    first_items = deque(islice(numbered_items, max_at_once or max_concurrent_requests()))
+    first_items = deque(islice(numbered_items, max_at_once or max_concurrent_large_requests()))
     task_count = len(first_items)  # no more tasks than items
     results: dict[int, R] = {}
 
@@ -121,7 +121,7 @@ _NO_LIMIT: Final = 2**31  # requests
 _DEFAULT_OF_ZARR: Final = 10  # requests
 
 
-def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
+def max_concurrent_requests_of_any_size(*, is_remote: bool = True) -> int:
     """Maximum number of concurrent small requests of a read; it includes large requests.
 
     A request is small if it has fewer bytes than `Limits.min_piece_nbytes`: it waits longer for the
@@ -130,13 +130,13 @@ def max_concurrent_small_requests(*, is_remote: bool = True) -> int:
     ``async.concurrency``, as for large requests: a store on this machine does not answer sooner if
     more requests are under way.
     """
-    limit = max_concurrent_requests()
+    limit = max_concurrent_large_requests()
     if limit != _DEFAULT_OF_ZARR or not is_remote:
         return limit
     return int(checked_setting("zarr_bytes.small_requests"))
 
 
-def max_concurrent_requests() -> int:
+def max_concurrent_large_requests() -> int:
     """Maximum number of concurrent large requests of a read: zarr's ``async.concurrency``.
 
     zarr accepts any number, and starts a request while fewer than that number are running, so 2.5
@@ -166,8 +166,8 @@ def max_objects_at_once(
     """
     is_small = total_selected_nbytes < min_large_nbytes * object_count
     if not is_small:
-        return max_concurrent_requests()
-    return max_concurrent_small_requests(is_remote=is_remote)
+        return max_concurrent_large_requests()
+    return max_concurrent_requests_of_any_size(is_remote=is_remote)
 
 
 def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
@@ -195,18 +195,17 @@ class RequestLimits(NamedTuple):
 ONE_AT_A_TIME: Final = RequestLimits(1, 1, 1)
 
 
-def request_limits(
-    objects_at_once: int = 1, *, are_shards: bool = False, is_remote: bool = True
-) -> RequestLimits:
-    """Maximum numbers of requests for a read of `objects_at_once` chunks or shards at a time.
+def request_limits(*, shards_at_once: int | None = None, is_remote: bool = True) -> RequestLimits:
+    """Maximum numbers of requests for a read of chunks, or of `shards_at_once` at a time.
 
     For chunks, these are the limits of all chunks of the read together. zarr applies
     ``async.concurrency`` to the shards and to the ranges of each shard, and so do these limits.
     """
-    max_large = max_concurrent_requests()
-    max_all = max_concurrent_small_requests(is_remote=is_remote)
-    if are_shards:
-        max_large = min(max_large * min(max_large, objects_at_once), _NO_LIMIT)
+    max_large = max_concurrent_large_requests()
+    max_all = max_concurrent_requests_of_any_size(is_remote=is_remote)
+    if shards_at_once is not None:
+        max_shards = min(max_large, shards_at_once)
+        max_large = min(max_large * max_shards, _NO_LIMIT)
         max_all = max(max_all, max_large)
     return RequestLimits(max_large, max_all, max_pieces_of_range=max_large if is_remote else 1)
 
@@ -220,7 +219,10 @@ class _Slots:
 
     @asynccontextmanager
     async def take(self, *, is_small: bool) -> AsyncIterator[None]:
-        """A slot for the work in a block; waits until there is one."""
+        """The slots for the work in a block: one for small work, and two for large work.
+
+        Waits until they are free.
+        """
         if is_small:
             async with self._any:
                 yield
@@ -238,7 +240,7 @@ class RequestSlots:
     Attributes
     ----------
     limits : RequestLimits
-        The numbers of slots of both kinds.
+        The numbers of slots.
     for_request : slots
         Taken during a request to a store.
     for_fetched_bytes : slots

@@ -132,7 +132,7 @@ class ForecastTransport:
             self.counts.add(Counts(ranges=1, bytes_fetched=nbytes))
         else:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            self.large_requests += 0 if layout.is_one_small_request else 1
+            self.large_requests += 0 if layout.whole_request_is_small else 1
 
     async def locate(self, plan: Plan) -> InnerChunkIndex:
         """The index; counts its requests and bytes."""
@@ -157,7 +157,9 @@ class ForecastTransport:
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
         """Most bytes of a block of a file, or of a request."""
-        return plan.max_block_nbytes(view) if self._facts.is_folder else plan.max_request_nbytes
+        return (
+            plan.block_nbytes_limit_for(view) if self._facts.is_folder else plan.max_request_nbytes
+        )
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]

@@ -208,7 +208,7 @@ class ObjectLayout:
         return self.nbytes + self.index_nbytes
 
     @property
-    def is_one_small_request(self) -> bool:
+    def whole_request_is_small(self) -> bool:
         """Whether a request for a whole object is a small one, of less than `min_piece_nbytes`."""
         return self.max_stored_nbytes < self.limits.min_piece_nbytes
 
